@@ -3,7 +3,7 @@
 A fault takes power or link away for some time (``away``), does something to what goes over the link (``passage``,
 ``outgoing``, ``held_until_s``), changes what sensors read (``values``), or sets the clock wrong (``clock_ahead_s``).
 All of it is a function of device and time, so that every worker and every later reader of the record comes to the same.
-Times are seconds since the run's begin. A new kind is a class here and a member of the union below the classes.
+Times are seconds since the run's begin. A new kind is one more subclass of :class:`Fault`, and nothing else.
 """
 
 from __future__ import annotations
@@ -12,20 +12,21 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Annotated, Any, ClassVar, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 from zlib import crc32
 
 from pydantic import Field, PrivateAttr, model_validator
 
 from agent.core.values import Moment
 from simulator.fleet.record import Span
-from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share
+from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share, kinds_of, one_of
 from simulator.fleet.signals import DeviceRandom, SignalSet, salt_of
 
 NAMES_KEPT: Final = 1_000
 """So many concerned devices are named in the record."""
 _CENTURY_S: Final = 100 * 366 * 86_400.0
 _RETRANSMIT_S: Final = 0.3
+_SHARE: Final = 1 << 32  # above every checksum of a body
 
 Values = Mapping[str, float]
 Away = tuple[float, float] | None
@@ -38,10 +39,8 @@ class Fate(IntEnum):
     ARRIVES = 0
     WRONG_KEY = 1
     """It arrives with a secret that the service does not know."""
-    PORTAL = 2
-    """The sign-in page of somebody else's network answers in the service's place."""
-    LOST = 3
-    DOWN = 4
+    LOST = 2
+    DOWN = 3
     """There is no link."""
 
 
@@ -52,10 +51,6 @@ class Passage:
     fate: Fate = Fate.ARRIVES
     delay_s: float = 0.0
 
-    def then(self, other: Passage) -> Passage:
-        """Two links, one behind the other."""
-        return Passage(max(self.fate, other.fate), self.delay_s + other.delay_s)
-
 
 FREE: Final = Passage()
 
@@ -65,9 +60,11 @@ class Fault(Section):
 
     Attributes:
         takes: what ``away`` takes: the ``power`` or the ``link``.
+        spoils_readings: a service refuses what it makes of readings, as the scenario means it.
     """
 
     takes: ClassVar[Literal["", "power", "link"]] = ""
+    spoils_readings: ClassVar[bool] = False
 
     kind: str
     name: str = Field(description="what the report calls it; without it, its kind", default="", max_length=64)
@@ -75,7 +72,11 @@ class Fault(Section):
     share: Share = Field(description="which part of the devices it concerns, by hash", default=1.0)
     duration_s: Seconds = Field(description="how long it lasts")
     _salt: bytes = PrivateAttr(b"")
-    _share_salt: bytes = PrivateAttr(b"")
+
+    @classmethod
+    def does(cls, what: str) -> bool:
+        """Whether this kind does something by the method of this name."""
+        return getattr(cls, what) is not getattr(Fault, what)
 
     @property
     def end_s(self) -> float:
@@ -96,21 +97,16 @@ class Fault(Section):
         """
         made = self.model_copy(update={"at_s": begin_s})
         made._salt = salt_of("fault", str(number), self.kind)
-        made._share_salt = salt_of("fault", str(number), self.kind, "share")
         return made
 
     def chooses(self, device: DeviceRandom) -> bool:
         """Whether it concerns this device."""
         # Not the cheap fraction(): that of another salt goes with it, and who is chosen would all have one moment.
-        return self.share >= 1.0 or device.uniform(self._share_salt, 0) < self.share
+        return self.share >= 1.0 or device.uniform(self._salt, _SHARE) < self.share
 
     def acts(self, device: DeviceRandom, time_s: float) -> bool:
         """Whether it concerns this device at this time."""
         return self.at_s <= time_s < self.end_s and self.chooses(device)
-
-    def own_phase(self, device: DeviceRandom, name: str) -> float:
-        """A number in [0, 1) of this device and this fault."""
-        return device.fraction(salt_of(name, self._salt.hex()))
 
     def strikes(self, device: DeviceRandom, time_s: float, content: bytes, often: float) -> bool:
         """Whether it strikes a body; one that is sent again is treated the same again."""
@@ -140,9 +136,9 @@ class Fault(Section):
         """What goes out instead of one body of readings, and how many more of it, which nobody waits for."""
         return body, 0
 
-    def truth(self, devices: Iterable[DeviceRandom], name_of: Callable[[int], str]) -> Span:
-        """What exactly is done, for the record; devices are named by their index in the fleet."""
-        chosen = [name_of(device.index) for device in devices if self.chooses(device)]
+    def truth(self, seed: int, names: Iterable[str]) -> Span:
+        """What exactly is done, for the record; ``names`` are those of all devices, in their order."""
+        chosen = [name for index, name in enumerate(names) if self.chooses(DeviceRandom(seed, index))]
         done: dict[str, Any] = self.model_dump(mode="json", exclude={"name", "at_s", "duration_s", "kind"})
         done["devices"] = chosen[:NAMES_KEPT]
         if len(chosen) > NAMES_KEPT:
@@ -165,7 +161,7 @@ class RebootLoop(Fault):
         if not self.chooses(device):
             return None
         turn_s = self.up_s + self.down_s
-        first_s = self.at_s - self.own_phase(device, "reboot_loop") * turn_s
+        first_s = self.at_s - device.fraction(self._salt) * turn_s
         turn = math.floor((max(after_s, self.at_s) - first_s) / turn_s)
         # A division alone would now and then give the turn that is just over.
         for end_s in (first_s + (turn + 1) * turn_s, first_s + (turn + 2) * turn_s):
@@ -263,7 +259,6 @@ PROFILES: Final[Mapping[str, LinkKind]] = {
     "3g": LinkKind(0.1, 0.03, 330_000, 0.005),
     "bad_wifi": LinkKind(0.02, 0.05, 1_000_000, 0.05, 0.01),
     "satellite": LinkKind(0.54, 0.02, 1_000_000, 0.005),
-    "captive_portal": LinkKind(0.01, 0.005, 10_000_000),
 }
 
 
@@ -271,21 +266,15 @@ class LinkProfile(Fault):
     """These devices have such a link until it is over."""
 
     kind: Literal["link_profile"]
-    profile: Literal["2g", "3g", "bad_wifi", "satellite", "captive_portal"] = Field(description="what kind of link")
-
-    @property
-    def title(self) -> str:
-        return self.name or self.profile
+    profile: Literal["2g", "3g", "bad_wifi", "satellite"] = Field(description="what kind of link")
 
     def passage(self, device: DeviceRandom, which: int, time_s: float, size_bytes: int) -> Passage:
-        """Delayed by distance, bandwidth and what TCP sends again; or answered by the portal."""
+        """Delayed by distance, bandwidth and what TCP sends again; or lost."""
         if not self.acts(device, time_s):
             return FREE
         profile = PROFILES[self.profile]
         delay_s = profile.delay_s + size_bytes * 8 / profile.bits_per_s
         delay_s += profile.jitter_s * device.uniform(salt_of("fault", "link_profile", "jitter"), which)
-        if self.profile == "captive_portal":
-            return Passage(Fate.PORTAL, delay_s)
         chance = device.uniform(salt_of("fault", "link_profile", "retransmit"), which)
         if chance < profile.dead:
             return Passage(Fate.LOST)
@@ -327,7 +316,7 @@ class LateBatches(Fault):
     def held_until_s(self, device: DeviceRandom, time_s: float) -> float:
         if not self.acts(device, time_s):
             return -math.inf
-        phase = self.own_phase(device, "late_batches")
+        phase = device.fraction(self._salt)
         turn = math.floor((time_s - self.at_s) / self.hold_s + phase) + 1
         return min(self.at_s + (turn - phase) * self.hold_s, self.end_s)
 
@@ -335,13 +324,14 @@ class LateBatches(Fault):
 class BrokenJson(Fault):
     """The end of bodies of readings is missing."""
 
+    spoils_readings = True
     kind: Literal["broken_json"]
     often: Share = Field(description="which part of the bodies, by hash", default=0.05)
 
     def outgoing(self, device: DeviceRandom, time_s: float, body: bytes) -> tuple[bytes, int]:
         if not self.strikes(device, time_s, body, self.often):
             return body, 0
-        end = 1 + int(device.uniform(salt_of("broken_json", self._salt.hex()), crc32(body)) * (len(body) - 1))
+        end = 1 + int(device.uniform(salt_of("fault", "broken_json", "end"), crc32(body)) * (len(body) - 1))
         return body[: min(end, len(body) - 1)], 0
 
 
@@ -374,7 +364,7 @@ class ClockSkew(Fault):
     def clock_ahead_s(self, device: DeviceRandom, time_s: float) -> float:
         if not self.acts(device, time_s):
             return 0.0
-        return self.offset_s * (2.0 * self.own_phase(device, "clock_skew offset") - 1.0)
+        return self.offset_s * (2.0 * device.fraction(self._salt) - 1.0)
 
 
 class ClockJump(Fault):
@@ -396,37 +386,21 @@ class ClockJump(Fault):
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-_Union = (
-    Blackout
-    | BrokenJson
-    | ClockJump
-    | ClockSkew
-    | DisconnectStorm
-    | Duplicates
-    | FrozenSensor
-    | LateBatches
-    | LinkProfile
-    | PowerCut
-    | RebootLoop
-    | RevokedKeys
-    | RollingRestart
-)
-AnyFault = Annotated[_Union, Field(discriminator="kind")]
-"""One fault of a scenario."""
-AnyLinkFault = Annotated[Blackout | DisconnectStorm | LinkProfile | RevokedKeys, Field(discriminator="kind")]
-"""One of the network, which requests without devices behind them meet too."""
-KINDS: Final = tuple(get_args(each.model_fields["kind"].annotation)[0] for each in get_args(_Union))
-REFUSED_KINDS: Final = frozenset({"broken_json"})
-"""They make readings that a service refuses, as the scenario means it."""
-CLOCK_KINDS: Final = frozenset({"clock_skew", "clock_jump"})
-"""They make the clocks of devices wrong, as the scenario means it."""
+if TYPE_CHECKING:
+    AnyFault = Fault
+    AnyLinkFault = Fault
+else:
+    AnyFault = one_of(kinds_of(Fault))
+    """One fault of a scenario."""
+    AnyLinkFault = one_of(kind for kind in kinds_of(Fault) if kind.takes == "link" or kind.does("passage"))
+    """One of the network, which requests without devices behind them meet too."""
 
 
 def count_concerned(faults: Sequence[Fault], seed: int, devices: int) -> list[int]:
     """How many devices each fault of a scenario concerns, exactly."""
     if all(fault.share >= 1 for fault in faults):
         return [devices] * len(faults)
-    fleet = [DeviceRandom.at(seed, index) for index in range(devices)]
+    fleet = [DeviceRandom(seed, index) for index in range(devices)]
     return [sum(map(fault.placed(number, 0.0).chooses, fleet)) for number, fault in enumerate(faults)]
 
 
@@ -448,16 +422,12 @@ class ActiveFaults:
 
     def set(self, faults: Iterable[Fault]) -> None:
         """These are under way or to come, in the order in which they are applied."""
-        self._faults = tuple(faults)
-        self._clocks = self._that("clock_ahead_s")
-        self._values = self._that("values")
-        self._holds = self._that("held_until_s")
-        self._bodies = self._that("outgoing")
-        self.links = self._that("passage")
-
-    def _that(self, method: str) -> tuple[Fault, ...]:
-        """Those that do something with this method."""
-        return tuple(fault for fault in self._faults if getattr(type(fault), method) is not getattr(Fault, method))
+        found = tuple(faults)
+        self._clocks = [fault for fault in found if fault.does("clock_ahead_s")]
+        self._values = [fault for fault in found if fault.does("values")]
+        self._holds = [fault for fault in found if fault.does("held_until_s")]
+        self._bodies = [fault for fault in found if fault.does("outgoing")]
+        self.links = [fault for fault in found if fault.does("passage")]
 
     def moment(self, device: DeviceRandom, now: Moment) -> Moment:
         """This instant by the device's own wall clock."""
@@ -493,10 +463,8 @@ class ActiveFaults:
 
     def passage(self, device: DeviceRandom, which: int, now_s: float, size_bytes: int) -> Passage:
         """How the device's next message gets through."""
-        found = FREE
-        for fault in self.links:
-            found = found.then(fault.passage(device, which, now_s - self.began_s, size_bytes))
-        return found
+        found = [fault.passage(device, which, now_s - self.began_s, size_bytes) for fault in self.links]
+        return Passage(max(each.fate for each in found), sum(each.delay_s for each in found)) if found else FREE
 
     def has_link_fault(self, device: DeviceRandom, now_s: float) -> bool:
         """Whether something is done to what the device sends now."""

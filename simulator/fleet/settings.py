@@ -7,9 +7,12 @@ One rule for time: every key that ends in ``_s`` is a duration (a rate ends in `
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema
 from pydantic.config import JsonDict
@@ -76,6 +79,20 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True, use_attribute_docstrings=False
     )
+
+
+S = TypeVar("S", bound=Section)
+
+
+def kinds_of(base: type[S]) -> list[type[S]]:
+    """The classes below this one that have none below them."""
+    below = base.__subclasses__()
+    return [kind for each in below for kind in kinds_of(each)] if below else [base]
+
+
+def one_of(kinds: Iterable[type[Section]]) -> Any:
+    """A section of one of these classes, told apart by their ``kind``: for the annotation of a field."""
+    return Annotated[reduce(or_, kinds), Field(discriminator="kind")]
 
 
 @dataclass(frozen=True, slots=True)

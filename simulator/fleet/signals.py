@@ -4,7 +4,8 @@ Nothing that decides a value is remembered between two calls: the same arguments
 and in whichever process they are asked for. Time is seconds since the epoch. Chance is BLAKE2b (RFC 7693) of seed,
 device, signal and a whole number.
 
-A kind is one class: its fields are the keys of a scenario, ``make`` gives the function of device and time.
+A kind is one subclass of :class:`Signal`, and nothing else: its fields are the keys of a scenario, ``make`` gives the
+function of device and time.
 """
 
 from __future__ import annotations
@@ -16,21 +17,21 @@ import struct
 import time
 import traceback
 from abc import abstractmethod
-from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
-from itertools import pairwise
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationError, model_validator
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, TypeAdapter, model_validator
 
 from agent.errors import ConfigurationError, InvalidMessage
 from agent.wire.encoding import parse_time
-from agent.wire.models import JsonObject, list_faults
-from simulator.fleet.settings import Delay, ReadingName, Seconds, Section
+from agent.wire.models import JsonObject
+from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, kinds_of, one_of
 
 READING: Final = "reading"
 """What the phase of a device's readings is hashed with."""
@@ -39,7 +40,7 @@ _TWO_64: Final = float(1 << 64)
 _MASK_64: Final = (1 << 64) - 1
 _NUMBER: Final = struct.Struct("<Q").pack
 _PAIR: Final = struct.Struct("<QQ")
-_SPAN_AND_PLACE: Final = struct.Struct("<qQ").pack
+_SPAN: Final = struct.Struct("<q").pack
 _DAY_S: Final = 86_400.0
 
 
@@ -57,30 +58,23 @@ def salt_of(*parts: str) -> bytes:
 
 
 class DeviceRandom:
-    """Where the chance of one device comes from; the same in every run with this seed.
+    """Where the chance of one device comes from; the same in every run with this seed, whatever id a service gives it.
 
     ``memo`` decides nothing: a signal keeps there what it would find again.
 
     Args:
         seed: of the run.
-        name: of the device.
-        index: its place in the fleet.
+        index: its place in the fleet; a name where there is no fleet.
     """
 
-    __slots__ = ("index", "key", "memo", "name", "number", "seed")
+    __slots__ = ("index", "key", "memo", "number", "seed")
 
-    def __init__(self, seed: int, name: str, index: int = 0) -> None:
+    def __init__(self, seed: int, index: int | str) -> None:
         self.seed = seed
-        self.name = name
         self.index = index
-        self.key = blake2b(f"{seed}\x1f{name}".encode(), digest_size=16).digest()
+        self.key = blake2b(f"{seed}\x1f{index}".encode(), digest_size=16).digest()
         self.number = int.from_bytes(self.key[:8], "little")
         self.memo: dict[bytes, Any] = {}
-
-    @classmethod
-    def at(cls, seed: int, index: int) -> DeviceRandom:
-        """The device with this index in a fleet, whichever id a service gives it."""
-        return cls(seed, str(index), index)
 
     def fraction(self, salt: bytes) -> float:
         """A number in [0, 1) for this device and salt; costs nearly nothing. Those of two salts are not independent."""
@@ -106,12 +100,20 @@ ValueAt = Callable[[DeviceRandom, float], float]
 
 
 class Signal(Section):
-    """What every kind has."""
+    """What every kind has.
+
+    Attributes:
+        reads_file: a file of the scenario's folder is opened for it.
+    """
+
+    reads_file: ClassVar[bool] = False
 
     kind: str
     min: float | None = Field(description="lower values are given as this one", default=None)
     max: float | None = Field(description="higher values are given as this one", default=None)
     digits: Annotated[int, Field(ge=0, le=9)] = Field(description="decimals of the sensor", default=2)
+    noise: float = Field(description="standard deviation of what each reading adds", ge=0, default=0.0)
+    spread: float = Field(description="standard deviation of what each device adds", ge=0, default=0.0)
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Self:
@@ -121,7 +123,7 @@ class Signal(Section):
 
     @abstractmethod
     def make(self, name: str, folder: Path) -> ValueAt:
-        """The function that the settings describe, for the reading of this name.
+        """The function that the settings of the kind describe, for the reading of this name.
 
         Args:
             name: of the reading.
@@ -131,27 +133,30 @@ class Signal(Section):
             ConfigurationError: a file cannot be used.
         """
 
+    def varied(self, name: str, value_at: ValueAt) -> ValueAt:
+        """The same with noise and spread, where there are some."""
+        noise, spread = self.noise, self.spread
+        noise_salt, spread_salt = salt_of("noise", name), salt_of("spread", name)
 
+        def varied(device: DeviceRandom, time_s: float) -> float:
+            value = value_at(device, time_s)
+            if noise:
+                value += noise * device.normal(noise_salt, round(time_s * 1000))
+            return value + spread * device.normal(spread_salt, 0) if spread else value
+
+        return varied if noise or spread else value_at
+
+
+@dataclass(frozen=True, slots=True)
 class SignalSet:
-    """All signals of a device model, by reading name."""
+    """All signals of a device model: by reading name the function, the least, the most, and the decimals."""
 
-    __slots__ = ("_rows",)
-
-    def __init__(self, signals: Mapping[str, tuple[Signal, ValueAt]]) -> None:
-        self._rows = {
-            name: (
-                value_at,
-                -math.inf if settings.min is None else settings.min,
-                math.inf if settings.max is None else settings.max,
-                settings.digits,
-            )
-            for name, (settings, value_at) in signals.items()
-        }
+    rows: Mapping[str, tuple[ValueAt, float, float, int]]
 
     def read(self, device: DeviceRandom, time_s: float) -> dict[str, float]:
         """Every reading of one device at one instant; those that have no finite value then are left out."""
         values: dict[str, float] = {}
-        for name, (value_at, low, high, digits) in self._rows.items():
+        for name, (value_at, low, high, digits) in self.rows.items():
             value = value_at(device, time_s)
             if value - value != 0.0:  # infinite, or not a number
                 continue
@@ -183,29 +188,16 @@ class Diurnal(Signal):
     mean: float = Field(description="the day's middle")
     amplitude: float = Field(description="from the middle to the day's top", ge=0)
     peak_hour: float = Field(description="hour of the day, UTC, with the highest value", ge=0, lt=24, default=15.0)
-    noise: float = Field(description="standard deviation of what each reading adds", ge=0, default=0.0)
-    spread: float = Field(description="standard deviation of the devices' means around `mean`", ge=0, default=0.0)
 
     def make(self, name: str, folder: Path) -> ValueAt:
-        noise_salt, spread_salt = salt_of("diurnal", name), salt_of("diurnal", name, "mean")
-        mean, amplitude, noise, spread, peak = self.mean, self.amplitude, self.noise, self.spread, self.peak_hour / 24
-
-        def value_at(device: DeviceRandom, time_s: float) -> float:
-            value = mean + amplitude * math.cos(math.tau * (time_s / _DAY_S - peak))
-            if noise:
-                value += noise * device.normal(noise_salt, round(time_s * 1000))
-            if spread:
-                value += spread * device.normal(spread_salt, 0)
-            return value
-
-        return value_at
+        mean, amplitude, peak = self.mean, self.amplitude, self.peak_hour / 24
+        return lambda _device, time_s: mean + amplitude * math.cos(math.tau * (time_s / _DAY_S - peak))
 
 
 _STEPS: Final = 512
 """Bits of a digest: so many steps up or down of the walk of one span."""
 _FINE: Final = 64
-"""Of the smaller walk between two of these steps."""
-_FINE_MASK: Final = (1 << _FINE) - 1
+"""Of the smaller walk within each of these steps."""
 _GOLDEN: Final = 0x9E3779B97F4A7C15
 
 
@@ -216,41 +208,38 @@ class RandomWalk(Signal):
     start: float = Field(description="what the walk comes back to")
     step: float = Field(description="standard deviation of the change within one second", ge=0)
     span_s: Seconds = Field(description="how long it may stray", default=3600.0)
-    spread: float = Field(description="standard deviation of the devices' starts around `start`", ge=0, default=0.0)
 
     def make(self, name: str, folder: Path) -> ValueAt:
-        """Each span is a bridge of 512 steps up or down, one for each bit of a digest, so that how high it stands after
-        ``n`` of them is a count of bits. Between two of its points lies a bridge of 64 smaller steps, whose bits are
-        the middle of the digest times a number of their own. One digest for any instant.
+        """Each span is a bridge of 512 steps up or down, one for each bit of a digest; within each step lies a bridge
+        of 64 smaller ones, whose bits are the middle of the digest times a number of their own.
         """
         salt = salt_of("random_walk", name)
-        number, start, span_s, spread = int.from_bytes(salt, "little"), self.start, self.span_s, self.spread
+        number, start, span_s = int.from_bytes(salt, "little"), self.start, self.span_s
         height = self.step * math.sqrt(span_s / _STEPS)
         fine_height = height / math.sqrt(_FINE)
-        from_bytes = int.from_bytes
 
         def value_at(device: DeviceRandom, time_s: float) -> float:
             # A device begins somewhere on its own walk, not every device at the same corner of it.
             turns = time_s / span_s + (device.number ^ number) / _TWO_64
             span = math.floor(turns)
             at = (turns - span) * _STEPS
-            step = int(at)
-            part = at - step
-            bits = from_bytes(blake2b(device.key + salt + _SPAN_AND_PLACE(span, 0)).digest(), "little")
-            # Up and down so far, less the slope that would not lead back to the beginning.
-            risen = 2.0 * (bits >> (_STEPS - step)).bit_count() - step
-            risen += part if bits >> (_STEPS - 1 - step) & 1 else -part
-            value = start + height * (risen - at * (bits.bit_count() * 2 / _STEPS - 1.0))
-            fine = bits * ((step * _GOLDEN & _FINE_MASK) | 1) >> (_STEPS // 2) & _FINE_MASK
-            at = part * _FINE
-            step = int(at)
-            part = at - step
-            risen = 2.0 * (fine >> (_FINE - step)).bit_count() - step
-            risen += part if fine >> (_FINE - 1 - step) & 1 else -part
-            value += fine_height * (risen - at * (fine.bit_count() * 2 / _FINE - 1.0))
-            return value + spread * device.normal(salt, 0) if spread else value
+            bits = int.from_bytes(blake2b(device.key + salt + _SPAN(span)).digest(), "little")
+            fine_bits = bits * (int(at) * _GOLDEN | 1) >> (_STEPS // 2) & _MASK_64
+            fine = _bridge(fine_bits, _FINE, at % 1.0 * _FINE)
+            return start + height * _bridge(bits, _STEPS, at) + fine_height * fine
 
         return value_at
+
+
+def _bridge(bits: int, steps: int, at: float) -> float:
+    """How high a walk of so many steps, one up or down for each bit, stands after ``at`` of them.
+
+    How far it rose, less the slope that would not lead back to the beginning.
+    """
+    step = int(at)
+    risen = 2.0 * (bits >> (steps - step)).bit_count() - step
+    risen += at - step if bits >> (steps - 1 - step) & 1 else step - at
+    return risen - at * (bits.bit_count() * 2 / steps - 1.0)
 
 
 class MarkovState(Section):
@@ -261,17 +250,6 @@ class MarkovState(Section):
     next: dict[str, Annotated[float, Field(gt=0)]] = Field(
         description="where it goes from here: weights; without it, to any other state alike", default_factory=dict
     )
-
-
-@dataclass(frozen=True, slots=True)
-class _Stay:
-    """The ``count``-th stay of a block of a chain."""
-
-    block: int
-    count: int
-    state: str
-    since_s: float
-    until_s: float
 
 
 class Markov(Signal):
@@ -286,40 +264,38 @@ class Markov(Signal):
             for other in state.next:
                 if other not in self.states:
                     raise ValueError(f"state {name}: next names {other!r}, which is none of {', '.join(self.states)}")
-                if other == name:
-                    raise ValueError(f"state {name}: next names itself; make stay_s longer instead")
         return self
 
     def make(self, name: str, folder: Path) -> ValueAt:
         """The chain is cut into blocks of a hundred of its longest stays, each lived through from its begin, in a state
-        drawn by how long states last: an instant costs a block at most, and the next one after it costs nothing.
+        drawn by how long states last: an instant costs a block at most, and a later one goes on from there.
         """
         salt, states = salt_of("chain", name), self.states
         block_s = 100 * max(state.stay_s for state in states.values())
-        stays = {state: each.stay_s for state, each in states.items()}
+        lasting = {state: each.stay_s for state, each in states.items()}
         others = {state: each.next or dict.fromkeys(set(states) - {state}, 1.0) for state, each in states.items()}
         ways = {state: dict(sorted(weights.items())) for state, weights in others.items()}
 
-        def stay_in(device: DeviceRandom, block: int, count: int, state: str, since_s: float, end_s: float) -> _Stay:
-            chance = device.uniform(salt, (block << 32) + 2 * count + 1)
-            length_s = max(1e-3, -math.log(chance) * stays[state])
-            return _Stay(block, count, state, since_s, min(since_s + length_s, end_s))
+        def stays(device: DeviceRandom, block: int) -> Iterator[tuple[float, str]]:
+            """The stays from a block's begin on, without end: until when, and in which state."""
+            until_s, draw = (block - device.fraction(salt)) * block_s, block << 32
+            state = _pick(lasting, device.uniform(salt, draw))
+            while True:
+                until_s -= math.log(device.uniform(salt, draw + 1)) * lasting[state]
+                yield until_s, state
+                draw += 2
+                state = _pick(ways[state], device.uniform(salt, draw))
 
         def value_at(device: DeviceRandom, time_s: float) -> float:
-            stay: _Stay | None = device.memo.get(salt)
-            if stay is None or not stay.since_s <= time_s < stay.until_s:
-                phase = device.fraction(salt)
-                block = math.floor(time_s / block_s + phase)
-                begin_s, end_s = (block - phase) * block_s, (block + 1 - phase) * block_s
-                if stay is None or stay.block != block or stay.since_s > time_s:
-                    first = _pick(stays, device.uniform(salt, block << 32))
-                    stay = stay_in(device, block, 0, first, begin_s, end_s)
-                while time_s >= stay.until_s and stay.until_s < end_s:
-                    count = stay.count + 1
-                    state = _pick(ways[stay.state], device.uniform(salt, (block << 32) + 2 * count))
-                    stay = stay_in(device, block, count, state, stay.until_s, end_s)
-                device.memo[salt] = stay
-            return states[stay.state].value
+            block = math.floor(time_s / block_s + device.fraction(salt))
+            known, asked_s, walk, until_s, state = device.memo.get(salt) or (None, 0.0, iter(()), 0.0, "")
+            if block != known or time_s < asked_s:
+                walk = stays(device, block)
+                until_s, state = next(walk)
+            while until_s <= time_s:
+                until_s, state = next(walk)
+            device.memo[salt] = block, time_s, walk, until_s, state
+            return states[state].value
 
         return value_at
 
@@ -341,7 +317,6 @@ class Battery(Signal):
     empty: float = Field(description="the reading at which it is charged", default=5.0)
     life_s: Seconds = Field(description="from full to empty", default=90 * _DAY_S)
     charge_s: Delay = Field(description="from empty to full; 0: it is changed", default=0.0)
-    digits: Annotated[int, Field(ge=0, le=9)] = Field(description="decimals of the sensor", default=3)
 
     @model_validator(mode="after")
     def _check_levels(self) -> Self:
@@ -364,6 +339,7 @@ class Battery(Signal):
 class PythonFunction(Signal):
     """What a function of a Python file returns. The file has all rights of whoever starts the run: `--allow-python`."""
 
+    reads_file = True
     kind: Literal["python"]
     file: str = Field(description="Python file with the function", min_length=1)
     function: str = Field(
@@ -394,7 +370,7 @@ class PythonFunction(Signal):
             fault = f"{self.function}() returned {value!r:.60}, and has to return a number"
             raise ConfigurationError([fault], str(path))
 
-        value_at(DeviceRandom.at(0, 0), time.time())
+        value_at(DeviceRandom(0, 0), time.time())
         return value_at
 
 
@@ -415,14 +391,11 @@ def _fault_of(path: Path, error: Exception) -> ConfigurationError:
 
 # --- recordings -------------------------------------------------------------------------------------------------------
 
-_EPOCH_MS_FROM: Final = 100_000_000_000
-"""Numbers from here on are epoch milliseconds (1973 in milliseconds, the year 5138 in seconds)."""
-_ROWS_MAX: Final = 2_000_000
-
 
 class Replay(Signal):
     """Recorded values out of a CSV file: straight lines between them, again and again, each device at its own point."""
 
+    reads_file = True
     kind: Literal["csv"]
     file: str = Field(description="CSV file with a line of column names", min_length=1)
     column: str = Field(
@@ -430,8 +403,7 @@ class Replay(Signal):
         min_length=1,
     )
     time_column: str | None = Field(
-        description="the column with the times: seconds, epoch milliseconds or RFC 3339; without it the lines are "
-        "`every_s` apart",
+        description="the column with the times: seconds or RFC 3339; without it the lines are `every_s` apart",
         default=None,
     )
     every_s: Seconds | None = Field(description="distance of the lines where no column has times", default=None)
@@ -445,37 +417,28 @@ class Replay(Signal):
     def make(self, name: str, folder: Path) -> ValueAt:
         path = folder / self.file
         try:
-            times, values, round_s = _read_recording(path, self)
+            times, values = _read_recording(path, self)
         except OSError as error:
             raise ConfigurationError([f"cannot be read: {error.strerror}"], str(path)) from None
-        except UnicodeDecodeError:
-            raise ConfigurationError(["is not UTF-8"], str(path)) from None
         except (csv.Error, ValueError) as error:
             raise ConfigurationError([str(error)], str(path)) from None
         # All columns of one file are at the same line on one device.
-        salt = salt_of("csv", self.file)
+        salt, round_s = salt_of("csv", self.file), times[-1]
 
         def value_at(device: DeviceRandom, time_s: float) -> float:
-            at_s = (time_s + device.fraction(salt) * round_s) % round_s
-            after = bisect_right(times, at_s)
-            if after == 0:
-                return values[0]
-            # Behind the last line it is on the way back to the first.
-            next_s, following = (times[after], values[after]) if after < len(times) else (round_s, values[0])
-            part = (at_s - times[after - 1]) / (next_s - times[after - 1])
-            return values[after - 1] + (following - values[after - 1]) * part
+            return float(np.interp((time_s + device.fraction(salt) * round_s) % round_s, times, values))
 
         return value_at
 
 
-def _read_recording(path: Path, settings: Replay) -> tuple[Sequence[float], Sequence[float], float]:
-    """Times in seconds since the first line, rising; as many values; and how long all lasts.
+def _read_recording(path: Path, settings: Replay) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times in seconds since the first line, rising, and as many values; at the end the way back to the first value.
 
     Raises:
         OSError, csv.Error: it cannot be read.
         ValueError: it lacks a column, or has cells that are no numbers or times; the first such line is named.
     """
-    column, clock = settings.column, settings.time_column
+    column, clock, every_s = settings.column, settings.time_column, settings.every_s or 1.0
     at: list[float] = []  # the times of all lines, so that a gap in one column moves it against no other
     points: list[tuple[float, float]] = []
     with path.open(encoding="utf-8-sig", newline="") as file:
@@ -484,54 +447,50 @@ def _read_recording(path: Path, settings: Replay) -> tuple[Sequence[float], Sequ
         if missing := [name for name in (column, clock) if name is not None and name not in names]:
             raise ValueError(f"has no column {missing[0]!r}; it has {', '.join(names) or 'none'}")
         for place, row in enumerate(reader):
-            line, cell = reader.line_num, (row[column] or "").strip()
-            if line > _ROWS_MAX:
-                raise ValueError(f"has more than {_ROWS_MAX} lines; thin it out")
-            at_s = place * (settings.every_s or 1.0) if clock is None else _time_of((row[clock] or "").strip())
-            if at_s is None:
-                raise ValueError(f"line {line}: {clock} {row[clock or '']!r:.40} is no time")
-            if at and at_s <= at[-1]:
-                raise ValueError(f"line {line}: {clock} does not rise; one file has one series, sorted by time")
+            line = f"line {reader.line_num}"
+            at_s = place * every_s if clock is None else _read_cell(row, clock, line, _time_of, "time")
+            if at and not at_s > at[-1]:
+                raise ValueError(f"{line}: {clock} does not rise; one file has one series, sorted by time")
             at.append(at_s)
-            if cell:
-                value = _number(cell)
-                if value is None:
-                    raise ValueError(f"line {line}: {column} {cell[:40]!r} is no number; leave the cell empty for none")
+            if (row[column] or "").strip():
+                value = _read_cell(row, column, line, float, "number; leave the cell empty for none")
                 points.append((at_s - at[0], value))
     if not points:
         raise ValueError(f"has no value in column {column!r}")
-    spans = sorted(later - earlier for earlier, later in pairwise(at))
-    last_s = spans[len(spans) // 2] if spans else settings.every_s or 1.0
-    times, values = zip(*points, strict=True)
-    return times, values, at[-1] - at[0] + last_s
+    back_s = at[-1] - at[-2] if len(at) > 1 else every_s
+    times, values = zip(*points, (at[-1] - at[0] + back_s, points[0][1]), strict=True)
+    return np.array(times), np.array(values)
 
 
-def _number(text: str) -> float | None:
+def _read_cell(row: Mapping[str, str | None], name: str, line: str, read: Callable[[str], float], what: str) -> float:
+    text = (row[name] or "").strip()
     try:
-        value = float(text)
+        return read(text)
+    except (ValueError, InvalidMessage):
+        raise ValueError(f"{line}: {name} {text[:40]!r} is no {what}") from None
+
+
+def _time_of(text: str) -> float:
+    """Seconds, of a number of them or an RFC 3339 time."""
+    try:
+        return float(text)
     except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _time_of(text: str) -> float | None:
-    value = _number(text)
-    if value is not None:
-        return value / 1000 if abs(value) >= _EPOCH_MS_FROM else value
-    try:
         return parse_time(text)
-    except InvalidMessage:
-        return None
 
 
 # --- all of them ------------------------------------------------------------------------------------------------------
 
-AnySignal = Annotated[
-    Battery | Constant | Diurnal | Markov | PythonFunction | RandomWalk | Replay, Field(discriminator="kind")
-]
-SignalMap = Annotated[dict[ReadingName, AnySignal], Field(min_length=1, max_length=100)]
-"""Signals by reading name, as a scenario has them."""
-_MAP: Final[TypeAdapter[SignalMap]] = TypeAdapter(SignalMap)
+
+def _map_of(kinds: Iterable[type[Signal]]) -> Any:
+    return Annotated[dict[ReadingName, one_of(kinds)], Field(min_length=1, max_length=100)]  # type: ignore[misc]  # made at run time
+
+
+if TYPE_CHECKING:
+    SignalMap = dict[ReadingName, Signal]
+else:
+    SignalMap = _map_of(kinds_of(Signal))
+    """Signals by reading name, as a scenario has them."""
+_WITHOUT_FILES: Final = TypeAdapter(_map_of(kind for kind in kinds_of(Signal) if not kind.reads_file))  # type: ignore[type-abstract]
 
 
 def build_signals(settings: Mapping[str, Signal], *, folder: Path) -> SignalSet:
@@ -544,19 +503,22 @@ def build_signals(settings: Mapping[str, Signal], *, folder: Path) -> SignalSet:
     Raises:
         ConfigurationError: files cannot be used; every such fault, each with the reading it belongs to.
     """
-    made: dict[str, tuple[Signal, ValueAt]] = {}
+    rows: dict[str, tuple[ValueAt, float, float, int]] = {}
     faults: list[str] = []
     for name, each in settings.items():
         try:
-            made[name] = each, each.make(name, folder)
+            value_at = each.varied(name, each.make(name, folder))
         except ConfigurationError as error:
             faults += [f"{name}: {error.source}: {fault}" for fault in error.faults]
+            continue
+        low, high = -math.inf if each.min is None else each.min, math.inf if each.max is None else each.max
+        rows[name] = value_at, low, high, each.digits
     if faults:
         raise ConfigurationError(faults, "signals")
-    return SignalSet(made)
+    return SignalSet(rows)
 
 
-CLIMATE_SETTINGS: Final = _MAP.validate_python(
+CLIMATE_SETTINGS: Final = _WITHOUT_FILES.validate_python(
     {
         "temperature_celsius": {"kind": "random_walk", "start": 21.0, "step": 0.09},
         "humidity_percent": {"kind": "random_walk", "start": 45.0, "step": 0.16, "min": 0.0, "max": 100.0},
@@ -568,25 +530,10 @@ CLIMATE_SETTINGS: Final = _MAP.validate_python(
 CLIMATE: Final = build_signals(CLIMATE_SETTINGS, folder=Path())
 
 
-class SignalFaultsError(Exception):
-    """Signals that cannot be made; ``faults`` has (field, issue) for each."""
-
-    def __init__(self, faults: Sequence[tuple[str, str]]) -> None:
-        self.faults = tuple(faults)
-        super().__init__("; ".join(f"{field}: {issue}" for field, issue in faults))
-
-
 def signals_of_json(wanted: Mapping[str, JsonObject]) -> SignalSet:
-    """The signals of a device that a service plays, out of JSON.
+    """The signals of a device that a service plays: of kinds that read no file, which callers must not open.
 
     Raises:
-        SignalFaultsError: every fault. Kinds that read a file are among them: whoever may call the service may not have
-            it open files.
+        ValidationError: what is no such signal; every fault.
     """
-    try:
-        settings = _MAP.validate_python(dict(wanted))
-    except ValidationError as error:
-        raise SignalFaultsError(list_faults(error)) from None
-    if files := [name for name, one in settings.items() if isinstance(one, Replay | PythonFunction)]:
-        raise SignalFaultsError([(f"{name}.kind", "reads a file: give a kind that needs none") for name in files])
-    return build_signals(settings, folder=Path())
+    return build_signals(_WITHOUT_FILES.validate_python(dict(wanted)), folder=Path())

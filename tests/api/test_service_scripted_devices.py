@@ -262,7 +262,7 @@ def test_reset_and_removal_end_scripts(bench):
         ({"readings": {"every_s": 1, "signals": {"t": {"kind": "constant"}}}}, "readings.signals.t.constant.value"),
         (
             {"readings": {"every_s": 1, "signals": {"t": {"kind": "python", "file": "/tmp/own.py"}}}},
-            "readings.signals.t.kind",
+            "readings.signals.t",
         ),
         (
             {
@@ -271,7 +271,7 @@ def test_reset_and_removal_end_scripts(bench):
                     "signals": {"t": {"kind": "csv", "file": "/etc/passwd", "column": "a", "every_s": 1}},
                 }
             },
-            "readings.signals.t.kind",
+            "readings.signals.t",
         ),
     ],
 )

@@ -94,7 +94,7 @@ class Device(Timer, ABC):
         self.index = index
         self.member = member
         self.disk = Disk()
-        self.random = DeviceRandom.at(self.fleet.seed, index)
+        self.random = DeviceRandom(self.fleet.seed, index)
         self.is_on = False
         self.began_s = 0.0
         self.commands: Commands | None = None

@@ -1,11 +1,11 @@
-"""The devices' links, where a scenario takes them away or makes them bad: lost, slow, or somebody else's.
+"""The devices' links, where a scenario takes them away or makes them bad: lost or slow.
 
 Losing the connection is not losing the power: the device lives on, what it has under way ends without an answer, and
 what is new does not get through. Only runs that do something to links send through this object.
 
-A request over HTTP meets a fault of the network by itself; over MQTT a device's connection does: what gets lost, a
-portal answers or a wrong token would not be taken for **ends the connection** at the device's next message, and every
-further attempt to connect ends the same way until the fault is over. What is slow comes later.
+A request over HTTP meets a fault of the network by itself; over MQTT a device's connection does: what gets lost, or
+would not be taken for its token, **ends the connection**, and every further attempt to connect ends the same way until
+the fault is over. What is slow comes later.
 """
 
 from __future__ import annotations
@@ -27,19 +27,10 @@ from simulator.fleet.signals import DeviceRandom
 DOWN: Final = "the link is down"
 _SECRET: Final = re.compile(rb"(?im)^(x-secret-key|authorization):[^\r\n]*")
 _WRONG: Final = rb"\1: msk_not_the_one"
-_PORTAL: Final = (
-    (b"location", b"http://portal.example/sign-in"),
-    (b"content-type", b"text/html"),
-    (b"content-length", b"0"),
-)
 SESSION_ENDS: Final = {
     Fate.WRONG_KEY: (
         LockedOut("unauthorized", "the broker does not accept this device's token: Not authorized (0x87)"),
         OutcomeClass.REFUSED,
-    ),
-    Fate.PORTAL: (
-        Offline("closed", "somebody else answers in the broker's place: HTTP/1.1 302"),
-        OutcomeClass.UNEXPECTED,
     ),
     Fate.LOST: (Offline("unreachable", "the link loses what is sent: no answer came"), OutcomeClass.TIMEOUT),
     Fate.DOWN: (Offline("unreachable", DOWN), OutcomeClass.TRANSPORT),
@@ -79,7 +70,7 @@ class Links:
 
     def has_fault(self, device: int) -> bool:
         """Whether what this device does not get out is the link's doing, and not the generator's."""
-        random = DeviceRandom.at(self._fleet.seed, device)
+        random = DeviceRandom(self._fleet.seed, device)
         now_s = self._fleet.monotonic()
         return device in self.down or (self.faults is not None and self.faults.has_link_fault(random, now_s))
 
@@ -90,27 +81,24 @@ class Links:
         if self.faults is None:
             return FREE
         self._numbers[device] += 1
-        random = DeviceRandom.at(self._fleet.seed, device)
+        random = DeviceRandom(self._fleet.seed, device)
         return self.faults.passage(random, self._numbers[device], self._fleet.monotonic(), size_bytes)
 
     def send(self, engine: Http1Engine, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """Send one whole request, as far as the device's link lets it; arguments as of the engine's own ``send``."""
         now_s, passage = self._fleet.monotonic(), self.passage(device, len(message))
-        end_s = now_s + passage.delay_s
         if passage.fate is Fate.DOWN:
             # Not from within: the caller expects its answer later.
             self._call_at(now_s, caller, partial(caller.failed, OutcomeClass.TRANSPORT, DOWN, None, now_s))
         elif passage.fate is Fate.LOST:
             end_s, reason = now_s + timeout_s, f"no answer within {timeout_s:g} s"
             self._call_at(end_s, caller, partial(caller.failed, OutcomeClass.TIMEOUT, reason, now_s, end_s))
-        elif passage.fate is Fate.PORTAL:
-            self._call_at(end_s, caller, partial(caller.answered, 302, _PORTAL, b"", now_s, end_s))
         else:
             if passage.fate is Fate.WRONG_KEY:
                 message = _SECRET.sub(_WRONG, message, count=1)
             if passage.delay_s:
                 relay = _Relay(caller, now_s)
-                self._call_at(end_s, caller, partial(engine.send, device, message, relay, timeout_s))
+                self._call_at(now_s + passage.delay_s, caller, partial(engine.send, device, message, relay, timeout_s))
             else:
                 engine.send(device, message, caller, timeout_s)
 

@@ -24,7 +24,6 @@ from simulator.fleet.audit.ledger import (
     ledger_path,
     make_run_database,
 )
-from simulator.fleet.faults import CLOCK_KINDS, REFUSED_KINDS
 from simulator.fleet.plan import Plan, connections_of, deal, keys_of
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
@@ -190,15 +189,15 @@ class Preparation:
     def _keep_rules(self, provisioned: Provisioned) -> None:
         """Make the run's database, with what an audit goes by."""
         scenario = self.file.scenario
-        kinds = [fault.kind for fault in scenario.faults]
+        faults = scenario.faults
         rules = AuditRules(
             began_ms=self.began_ms,
             offers=self.offers,
             first_number=first_number_of(self.run),
             numbered=scenario.kind == "backfill" or scenario.audit.numbers,
             dialect=scenario.target.dialect,
-            dated_when_made=scenario.kind == "devices" and CLOCK_KINDS.isdisjoint(kinds),
-            refusals_planned=not REFUSED_KINDS.isdisjoint(kinds),
+            dated_when_made=scenario.kind == "devices" and not any(fault.does("clock_ahead_s") for fault in faults),
+            refusals_planned=any(fault.spoils_readings for fault in faults),
         )
         make_run_database(self.folder, rules, [(each.device_id, each.name) for each in provisioned.devices])
 

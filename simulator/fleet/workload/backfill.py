@@ -198,7 +198,7 @@ class BackfillWorkload:
         own = reading_schedule(telemetry, job.scenario.seed, device)
         # The plan counts from the run's begin, which is the history's end.
         schedule = Schedule(own.period_s, (job.to_s + own.phase_s) % own.period_s)
-        signals, random = self._model(number).signals, DeviceRandom.at(job.scenario.seed, device)
+        signals, random = self._model(number).signals, DeviceRandom(job.scenario.seed, device)
         history = history_of(signals, random, schedule, from_s=self._from_s, to_s=job.to_s)
         while batch := list(islice(history, size)):
             readings = [self._write(device, *reading) for reading in batch]

@@ -69,7 +69,7 @@ class RequestDriver:
         self._messages = HttpMessages(fleet.offers, fleet.dialect)
         self._under_way: set[_Sending] = set()
         self._online: set[int] = set()
-        self._random = [DeviceRandom.at(fleet.seed, device) for device in self.devices]
+        self._random = [DeviceRandom(fleet.seed, device) for device in self.devices]
         self._sequences = array("L", bytes(array("L").itemsize * len(members)))
 
     # --- as drivers of devices have it --------------------------------------------------------------------------------

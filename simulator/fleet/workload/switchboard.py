@@ -130,10 +130,8 @@ class Switchboard:
     def truths(self) -> tuple[Span, ...]:
         """What each fault did to which devices of the whole fleet."""
         seed, fleet = self._scenario.seed, self._scenario.fleet
-        return tuple(
-            fault.truth((DeviceRandom.at(seed, index) for index in range(fleet.devices)), fleet.identities.identifier)
-            for fault in self._played()
-        )
+        names = [fleet.identities.identifier(index) for index in range(fleet.devices)]
+        return tuple(fault.truth(seed, names) for fault in self._played())
 
     def stop(self) -> None:
         """Faults strike no more."""
@@ -162,7 +160,7 @@ class Switchboard:
 
     def _plan_next(self, fault: Fault, after_s: float, device: int) -> None:
         """File the first time of this device without power or link that ends after a time."""
-        found = fault.away(DeviceRandom.at(self._scenario.seed, device), after_s)
+        found = fault.away(DeviceRandom(self._scenario.seed, device), after_s)
         if found is not None:
             begin_s, end_s = found
             self._fleet.wheel.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))

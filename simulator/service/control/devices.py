@@ -13,14 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 from pydantic_core import from_json
 from starlette.responses import Response
 
 from agent.wire import encoding
 from agent.wire.limits import COMMAND_PAYLOAD_BYTES
-from agent.wire.models import CommandResult, Items, JsonObject, PostSensorData, Sent, Text
-from simulator.fleet.signals import DeviceRandom, SignalFaultsError, SignalSet, signals_of_json
+from agent.wire.models import CommandResult, Items, JsonObject, PostSensorData, Sent, Text, list_faults
+from simulator.fleet.signals import DeviceRandom, SignalSet, signals_of_json
 from simulator.service.api.commands import IS_OPEN, end_overdue, take_result
 from simulator.service.api.readings import store_reading
 from simulator.service.db import one
@@ -216,8 +216,8 @@ class ScriptedDevices:
         if readings is not None:
             try:
                 signals = signals_of_json(readings.signals), DeviceRandom(readings.seed, row["device_identifier"])
-            except SignalFaultsError as error:
-                raise invalid_all([(f"readings.signals.{name}", issue) for name, issue in error.faults]) from None
+            except ValidationError as error:
+                raise invalid_all([(f"readings.signals.{name}", issue) for name, issue in list_faults(error)]) from None
         if device_id not in self.by_id and len(self.by_id) >= DEVICES_MAX:
             text = f"The service plays {DEVICES_MAX} devices at most: delete some of their scripts."
             raise conflict("too_many_scripted_devices", text)

@@ -14,7 +14,7 @@ from simulator.fleet.signals import CLIMATE, DeviceRandom
 from tests.support.fleet_faults import read_fault
 
 NOW = 1_767_225_600.0
-FLEET = [DeviceRandom(1, f"sim-{n:06d}", n) for n in range(400)]
+FLEET = [DeviceRandom(1, n) for n in range(400)]
 A = FLEET[0]
 
 
@@ -32,7 +32,7 @@ def moment(at_s):
 
 def a_body(device, at_s):
     reading = CLIMATE.read(device, NOW + at_s)
-    return json.dumps({"device_id": device.name, "sensor_data": reading, "recorded_at": at_s}).encode()
+    return json.dumps({"device_id": device.index, "sensor_data": reading, "recorded_at": at_s}).encode()
 
 
 def times(fault, device):

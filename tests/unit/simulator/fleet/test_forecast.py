@@ -8,7 +8,6 @@ from typing import Any
 from simulator.fleet.forecast import forecast, planned_faults
 from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.reading import parse_scenario
-from simulator.fleet.signals import DeviceRandom
 
 SCENARIO = """\
 scenario: s
@@ -67,13 +66,13 @@ def test_kinds_of_their_own_have_requests_of_their_own():
 
 def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
     faults = (
-        "faults:\n  - {kind: link_profile, profile: captive_portal, at_s: 1m, duration_s: 30s, share: 0.3}\n"
+        "faults:\n  - {kind: link_profile, profile: satellite, at_s: 1m, duration_s: 30s, share: 0.3}\n"
         "  - {kind: blackout, at_s: 2m, duration_s: 30s, share: 0.3}\n"
     )
     plan, told = made(SCENARIO + faults)
-    assert [fault["name"] for fault in told["faults"]] == ["captive_portal", "blackout"]
-    fleet = [DeviceRandom.at(plan.scenario.seed, index) for index in range(600)]
-    met = [fault.placed(n, 0).truth(fleet, str).devices for n, fault in enumerate(plan.scenario.faults)]
+    assert [fault["name"] for fault in told["faults"]] == ["link_profile", "blackout"]
+    names = [str(index) for index in range(600)]
+    met = [fault.placed(n, 0).truth(plan.scenario.seed, names).devices for n, fault in enumerate(plan.scenario.faults)]
     assert [fault["devices"] for fault in told["faults"]] == met
     assert [span.devices for span in planned_faults(plan.scenario)] == met
     assert all(140 < count < 220 for count in met)

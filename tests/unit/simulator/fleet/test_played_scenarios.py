@@ -6,17 +6,20 @@ import itertools
 from collections import Counter
 
 import pytest
+from pydantic import TypeAdapter
 
 from agent.errors import ConfigurationError
 from agent.wire.encoding import parse_time
-from simulator.fleet.faults import KINDS
+from simulator.fleet.faults import AnyFault, AnyLinkFault
 from simulator.fleet.record import VerdictStatus
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
 from tests.support.virtual_fleet.service import CUT, CUT_LATE, NEVER, NOBODY, Sent
 from tests.support.virtual_fleet.virtual_time import EPOCH_S
 
 CORE = ("core-poll", "core-hold", "core-mqtt")
-LINK_KINDS = ("blackout", "disconnect_storm", "link_profile", "revoked_keys")
+KINDS, LINK_KINDS = (
+    TypeAdapter(each).json_schema()["discriminator"]["mapping"].keys() for each in (AnyFault, AnyLinkFault)
+)
 DEVICES = 6
 FAULT_S, FAULT_END_S = 3.0, 8.0
 FAULTS = {

@@ -83,7 +83,7 @@ phases:
         "line 5, column 12: fleet.devices: should be a valid integer, not '10k'",
         "line 7, column 14: fleet.models[0].share: should be a valid number, not '50%'",
         "line 9, column 22: fleet.models[0].signals.temperature: has no known kind 'random_wak'; "
-        "known are battery, constant, diurnal, markov, python, random_walk, csv",
+        "known are constant, diurnal, random_walk, markov, battery, python, csv",
         "line 10, column 43: fleet.models[0].signals.humidity.value: should be a valid number, not 'high'",
         "line 10, column 49: fleet.models[0].signals.humidity.vale: is no key here; did you mean 'value'?",
         "line 12, column 5: phases[0].duration_s: is missing; add it",
