@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Totals, merge_health
 from simulator.fleet.record import GeneratorHealth, Second
 
-LAG_EVERY_S: Final = 0.05
+_LAG_EVERY_S: Final = 0.05
 STOOD_STILL_S: Final = 1.0
 """What makes the load stood still when it comes so late: a shorter delay is a busy machine's."""
 # Where there is no such clock, as on macOS, the monotonic one goes on while the machine sleeps.
@@ -43,65 +44,6 @@ _OLDEST: Final = 2
 def boot_time() -> float:
     """Seconds since the machine started, its sleep included: nobody sets this clock, and no signal stops it."""
     return time.clock_gettime(_BOOT_CLOCK)
-
-
-class LoopLag:
-    """How late a loop wakes up: a call every so often, and how long after its time it came.
-
-    Args:
-        loop: wakes up.
-        every_s: between two calls.
-        clock: goes on while the machine sleeps.
-    """
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, every_s: float = LAG_EVERY_S, clock: Callable[[], float] = boot_time
-    ) -> None:
-        self._loop = loop
-        self._every_s = every_s
-        self._clock = clock
-        self._due_s = 0.0
-        self._worst_s = 0.0
-        self._stood_still_s = self._taken_still_s = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Begin to measure; in the loop's thread."""
-        self._wait()
-
-    def begin(self, at_s: float) -> None:
-        """The load begins at ``at_s`` on the loop's clock: what was late before does not count."""
-        self._worst_s = 0.0
-        self._due_s = self._clock() + min(self._every_s, at_s - self._loop.time())
-
-    def stop(self) -> None:
-        """No calls any more; in the loop's thread."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def take(self) -> float:
-        """The worst lag since the last time, in seconds; a loop that hangs right now counts. From any thread."""
-        overdue_s = self._clock() - self._due_s if self._timer is not None else 0.0
-        worst_s, self._worst_s = max(self._worst_s, overdue_s, 0.0), 0.0
-        return worst_s
-
-    def take_stood_still(self) -> float:
-        """How long the loop stood still since the last time, in seconds. From any thread."""
-        whole_s = self._stood_still_s
-        taken_s, self._taken_still_s = whole_s - self._taken_still_s, whole_s
-        return taken_s
-
-    def _wake(self) -> None:
-        late_s = self._clock() - self._due_s
-        self._worst_s = max(self._worst_s, late_s)
-        if late_s >= STOOD_STILL_S:
-            self._stood_still_s += late_s
-        self._wait()
-
-    def _wait(self) -> None:
-        self._due_s = self._clock() + self._every_s
-        self._timer = self._loop.call_at(self._loop.time() + self._every_s, self._wake)
 
 
 class Share:
@@ -128,47 +70,66 @@ class Share:
         return self._percent
 
 
-def steal_ticks(read: Callable[[], str] = _STAT.read_text) -> tuple[float, float]:
-    """The machine's CPU time that its host gave to others, and all of it; 0 of 0 where the kernel does not report it.
-
-    Args:
-        read: gives the text of ``/proc/stat``.
-    """
+def steal_ticks() -> tuple[float, float]:
+    """The machine's CPU time that its host gave to others, and all of it; 0 of 0 where the kernel does not tell."""
     try:
-        ticks = [float(text) for text in read().partition("\n")[0].split()[1 : 1 + _FIELDS]]
+        ticks = [float(text) for text in _STAT.read_text().partition("\n")[0].split()[1 : 1 + _FIELDS]]
     except (OSError, ValueError):
         return 0.0, 0.0
     return (ticks[_STEAL], sum(ticks)) if len(ticks) == _FIELDS else (0.0, 0.0)
 
 
 class HealthProbe:
-    """The health of one worker: its loop, the CPU that it takes and that the host took."""
+    """The health of one worker: how late its loop wakes up, the CPU that it takes, and what the host took.
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._lag = LoopLag(loop)
+    The loop is called every so often. How long after its time a call comes is the loop's lag.
+
+    Args:
+        loop: of the worker; made in its thread.
+        clock: goes on while the machine sleeps.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Callable[[], float] = boot_time) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._worst_s = 0.0
+        self._stood_still_s = self._taken_still_s = 0.0
         self._steal = Share(steal_ticks, _FEWEST_TICKS)
         self._cpu = Share(lambda: (time.process_time(), time.monotonic()), _SHORTEST_S)
-
-    def start(self) -> None:
-        """Begin to measure; in the loop's thread."""
-        self._lag.start()
+        self._wait()
 
     def begin(self, at_s: float) -> None:
-        """The load begins at ``at_s`` on the loop's clock; in the loop's thread."""
-        self._lag.begin(at_s)
+        """The load begins at ``at_s`` on the loop's clock: what was late before does not count."""
+        self._worst_s = 0.0
+        self._due_s = self._clock() + min(_LAG_EVERY_S, at_s - self._loop.time())
 
     def stop(self) -> None:
-        """Leave nothing behind; in the loop's thread."""
-        self._lag.stop()
+        """No calls any more; in the loop's thread."""
+        self._timer.cancel()
+        self._due_s = math.inf
 
     def take(self) -> GeneratorHealth:
         """Since the last time. From any thread, so that a loop that hangs is reported while it hangs."""
+        worst_s, self._worst_s = max(self._worst_s, self._clock() - self._due_s, 0.0), 0.0
+        whole_s = self._stood_still_s
+        stood_still_s, self._taken_still_s = whole_s - self._taken_still_s, whole_s
         return GeneratorHealth(
-            loop_lag_max_s=self._lag.take(),
+            loop_lag_max_s=worst_s,
             steal_percent=self._steal.take(),
             cpu_percent=self._cpu.take(),
-            stood_still_s=self._lag.take_stood_still(),
+            stood_still_s=stood_still_s,
         )
+
+    def _wake(self) -> None:
+        late_s = self._clock() - self._due_s
+        self._worst_s = max(self._worst_s, late_s)
+        if late_s >= STOOD_STILL_S:
+            self._stood_still_s += late_s
+        self._wait()
+
+    def _wait(self) -> None:
+        self._due_s = self._clock() + _LAG_EVERY_S
+        self._timer = self._loop.call_at(self._loop.time() + _LAG_EVERY_S, self._wake)
 
 
 class GcFreeze:

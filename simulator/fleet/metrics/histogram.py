@@ -153,17 +153,6 @@ class Histogram:
             return math.nan
         return float(_MIDDLES @ self._counts) / self.count
 
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Histogram):
-            return NotImplemented
-        return (
-            self.count == other.count
-            and (not self.count or (self.min_s, self.max_s) == (other.min_s, other.max_s))
-            and bool(np.array_equal(self._counts, other._counts))
-        )
-
-    __hash__ = None  # type: ignore[assignment]  # it changes
-
     # --- as text ------------------------------------------------------------------------------------------------------
 
     def encode(self) -> str:

@@ -161,7 +161,6 @@ async def _perform(job: Job, pipe: Connection, sender: _Sender) -> None:
     faults: list[AgentError] = []
     loop.set_exception_handler(partial(_fail, faults, orders))
     probe = HealthProbe(loop)
-    probe.start()
     sender.probe = probe
     loop.add_reader(pipe.fileno(), _hear, pipe, orders, loop)
     sender.send(Sign.READY)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.fleet.metrics.health import Assessment, LoopLag, Saturation
+from simulator.fleet.metrics.health import Assessment, HealthProbe, Saturation
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import GeneratorHealth, Second
@@ -23,15 +23,7 @@ class HandLoop:
         return self.now_s
 
     def call_at(self, when, callback):
-        entry = (when, callback)
-        self.due.append(entry)
-        loop = self
-
-        class Cancelable:
-            def cancel(self) -> None:
-                loop.due.remove(entry)
-
-        return Cancelable()
+        self.due.append((when, callback))
 
     def wake(self, now_s: float) -> None:
         self.now_s = now_s
@@ -43,24 +35,23 @@ class HandLoop:
 def test_a_machine_that_slept_stood_still_although_its_monotonic_clock_did_not_go_on():
     loop = HandLoop()
     slept_s = 0.0
-    lag = LoopLag(loop, 0.05, lambda: loop.now_s + slept_s)
-    lag.start()
+    probe = HealthProbe(loop, lambda: loop.now_s + slept_s)
     loop.wake(100.9)
-    assert lag.take_stood_still() == 0.0, "a busy machine is no standstill"
+    assert probe.take().stood_still_s == 0.0, "a busy machine is no standstill"
     slept_s = 30.0
     loop.wake(101.0)
-    assert lag.take_stood_still() == pytest.approx(30.05)
-    assert lag.take_stood_still() == 0.0
+    assert probe.take().stood_still_s == pytest.approx(30.05)
+    assert probe.take().stood_still_s == 0.0
 
 
 def test_what_a_loop_was_late_before_the_load_began_is_no_standstill():
     loop = HandLoop()
-    lag = LoopLag(loop, 0.05, loop.time)
-    lag.start()
+    probe = HealthProbe(loop, loop.time)
     loop.now_s += 7.0  # it makes devices
-    lag.begin(loop.now_s + 0.25)
+    probe.begin(loop.now_s + 0.25)
     loop.wake(loop.now_s + 0.01)
-    assert (lag.take(), lag.take_stood_still()) == (0.0, 0.0)
+    health = probe.take()
+    assert (health.loop_lag_max_s, health.stood_still_s) == (0.0, 0.0)
 
 
 # --- was it the limit? ---
