@@ -167,15 +167,13 @@ class Cut:
         """
         lag = Histogram()
         operations = _tallied(self.cells, lag)
-        health = replace(
-            process,
-            intended=self.health.intended,
-            sent=self.health.sent,
-            undelivered=self.health.undelivered,
+        requests = replace(
+            self.health,
             send_lag=lag.encode(),
             send_lag_p99_s=lag.percentile(99) if lag.count else 0.0,
             send_lag_max_s=lag.max_s if lag.count else 0.0,
         )
+        health = merge_health([process, requests])
         return Second(self.number, operations, self.gauges, health, _tallied(self.late, Histogram()))
 
 

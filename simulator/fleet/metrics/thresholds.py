@@ -144,6 +144,11 @@ class Threshold:
         """Whether a value is on the right side of the limit."""
         return COMPARISONS[self.operator](value, self.limit)
 
+    def result(self, value: float | None, reason: str = "", at_s: float | None = None) -> ThresholdResult:
+        """What becomes of it with this value, or without one and why."""
+        held = value is not None and self.holds(value)
+        return ThresholdResult(self.expression, held, value, self.unit.value, at_s, reason)
+
 
 _ALL: Final = "all"
 _OUTCOMES: Final = {
@@ -304,20 +309,6 @@ _CLOCKS_S: Final = 0.001
 _FOUND: Final = frozenset({"lost", "doubled", "altered", "unknown", "misdated"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Observed:
-    """A value, or why there is none, and the end of its window.
-
-    Attributes:
-        unknown: nobody can know the value; otherwise one that is missing is a fault of what was run.
-    """
-
-    value: float | None
-    at_s: float | None = None
-    reason: str = ""
-    unknown: bool = False
-
-
 def judge_thresholds(
     thresholds: Sequence[Threshold], record: RunRecord, seconds: Iterable[Second]
 ) -> tuple[ThresholdResult, ...]:
@@ -334,7 +325,7 @@ def judge_thresholds(
         count += 1
         for watch in watches:
             watch.feed(second if watch.threshold.unit is Unit.RATE else whole)
-    return tuple(_result(watch.threshold, watch.observed(record, count), record) for watch in watches)
+    return tuple(_judged(watch.threshold, watch.result(record, count), record) for watch in watches)
 
 
 def measured(record: RunRecord, totals: Totals, seconds: Iterable[Second]) -> RunRecord:
@@ -390,10 +381,9 @@ class Alarm:
         """How a threshold did not hold up to the end of this second; empty as long as all hold."""
         for watch in self._watches:
             watch.feed(second)
-            threshold, found = watch.threshold, watch.latest
-            if found is not None and found.value is not None and not threshold.holds(found.value):
-                unit = threshold.unit.value
-                return ThresholdResult(threshold.expression, False, found.value, unit, found.at_s).missed_text
+            found = watch.latest
+            if found is not None and found.observed is not None and not found.held:
+                return found.missed_text
         return ""
 
 
@@ -423,9 +413,9 @@ class _Watch:
 
     def __init__(self, threshold: Threshold, phases: Sequence[Span] = ()) -> None:
         self.threshold = threshold
-        self.latest: _Observed | None = None
+        self.latest: ThresholdResult | None = None
         self._phases = [span for span in phases if span.name == threshold.phase]
-        self._worst: _Observed | None = None
+        self._worst: ThresholdResult | None = None
         self._longest = 0
         self._last: int | None = None
         self._begin()
@@ -491,8 +481,8 @@ class _Watch:
     def _judge(self, end_s: int, over_s: int) -> None:
         value = self._value()
         reason = f"nothing was measured from {end_s - over_s} s to {end_s} s" if value is None else ""
-        found = self.latest = _Observed(value, float(end_s), reason)
-        if self._worst is None or self._badness(found.value) > self._badness(self._worst.value):
+        found = self.latest = self.threshold.result(value, reason, float(end_s))
+        if self._worst is None or self._badness(found.observed) > self._badness(self._worst.observed):
             self._worst = found
 
     def _badness(self, value: float | None) -> float:
@@ -508,53 +498,48 @@ class _Watch:
             return True
         return any(span.begin_s <= second.second and second.second + 1 <= span.end_s for span in self._phases)
 
-    def observed(self, record: RunRecord, seconds: int) -> _Observed:
-        """The value of the run for this threshold."""
+    def result(self, record: RunRecord, seconds: int) -> ThresholdResult:
+        """What became of the threshold in the whole run."""
         threshold = self.threshold
         if threshold.source is Source.AUDIT:
             return _audited(threshold, record.audit)
         if threshold.phase is not None and not self._longest:
             there = ", ".join(dict.fromkeys(span.name for span in record.phases)) or "none"
-            return _Observed(None, reason=f"no whole second of a phase {threshold.phase!r} (phases: {there})")
+            return threshold.result(None, f"no whole second of a phase {threshold.phase!r} (phases: {there})")
         if threshold.source is Source.OPERATIONS and not any(map(threshold.names_operation, record.operations)):
             family = threshold.name.partition(".")[0]
             near = [name for name in record.operations if name.startswith(f"{family}.")]
             ran = ", ".join(sorted(near or record.operations)) or "nothing"
-            return _Observed(None, reason=f"{threshold.name} never ran (what did: {ran})")
+            return threshold.result(None, f"{threshold.name} never ran (what did: {ran})")
         if threshold.over_s:
             short = f"no {threshold.over_s} s in one piece, the longest is {self._longest} s"
-            return self._worst or _Observed(None, reason=short)
+            return self._worst or threshold.result(None, short)
         value = self._value()
-        return _Observed(value, reason="" if value is not None else f"nothing was measured in {seconds} s")
+        return threshold.result(value, "" if value is not None else f"nothing was measured in {seconds} s")
 
 
-def _audited(threshold: Threshold, audit: AuditRecord | None) -> _Observed:
+def _audited(threshold: Threshold, audit: AuditRecord | None) -> ThresholdResult:
     if audit is None:
-        return _Observed(None, reason="nothing was audited")
+        return threshold.result(None, "nothing was audited")
     named = {name: stream for name, stream in audit.streams if threshold.name in {"", name}}
     if not named:
-        reason = f"no {threshold.name or 'ledgers'} were read back"
-        return _Observed(None, reason=reason, unknown=not audit.complete)
-    value = float(sum(getattr(stream, threshold.measure) for stream in named.values()))
-    is_broken = threshold.measure in _FOUND and not threshold.holds(value)
-    if not is_broken and not all(audit.judges(name, threshold.measure) for name in named):
-        return _Observed(None, reason="the audit is not complete: not everything could be read back", unknown=True)
-    return _Observed(value)
+        return replace(
+            threshold.result(None, f"no {threshold.name or 'ledgers'} were read back"), judged=audit.complete
+        )
+    found = threshold.result(float(sum(getattr(stream, threshold.measure) for stream in named.values())))
+    is_broken = threshold.measure in _FOUND and not found.held
+    if is_broken or all(audit.judges(name, threshold.measure) for name in named):
+        return found
+    reason = "the audit is not complete: not everything could be read back"
+    return replace(threshold.result(None, reason), judged=False)
 
 
-def _result(threshold: Threshold, observed: _Observed, record: RunRecord) -> ThresholdResult:
-    held = observed.value is not None and threshold.holds(observed.value)
-    doubt = _why_unjudged(threshold, record) if held or observed.value is None else ""
-    return ThresholdResult(
-        threshold.expression,
-        held and not doubt,
-        observed.value,
-        threshold.unit.value,
-        observed.at_s,
-        doubt or observed.reason,
-        # Nobody can blame a run for what it had no time to measure.
-        judged=not doubt and not observed.unknown and (observed.value is not None or not record.partial),
-    )
+def _judged(threshold: Threshold, found: ThresholdResult, record: RunRecord) -> ThresholdResult:
+    doubt = _why_unjudged(threshold, record) if found.held or found.observed is None else ""
+    if doubt:
+        return replace(found, held=False, reason=doubt, judged=False)
+    # Nobody can blame a run for what it had no time to measure.
+    return replace(found, judged=found.judged and (found.observed is not None or not record.partial))
 
 
 def _why_unjudged(threshold: Threshold, record: RunRecord) -> str:
