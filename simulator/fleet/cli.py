@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import difflib
 import functools
 import json
 import time
@@ -18,7 +17,7 @@ from typing import Any, Final
 import click
 from pydantic_core import to_json
 
-from agent.errors import ConfigurationError, InvalidMessage
+from agent.errors import ConfigurationError
 from agent.text import bounded
 from agent.wire import paths
 from agent.wire.encoding import parse_time
@@ -28,7 +27,7 @@ from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit, offers_of
 from simulator.fleet.forecast import describe, forecast
 from simulator.fleet.plan import Plan
-from simulator.fleet.record import AuditRecord, RunRecord
+from simulator.fleet.record import AuditRecord
 from simulator.fleet.report.compare import compare_runs, print_comparison
 from simulator.fleet.report.folder import RUN_FILE, read_record
 from simulator.fleet.report.formatting import Tone, plural
@@ -57,7 +56,6 @@ from simulator.whole_files import cannot_write, write_whole
 SCHEMA_FILE: Final = "fleet-scenario.schema.json"
 _SCHEMA_LINE: Final = "# yaml-language-server: $schema="
 """Editors with the YAML language server read the schema's path after it, from the file's folder."""
-_STDOUT: Final = Path("-")
 _LEFT: Final = (
     "; the devices that are registered stay at the target: the next run takes them, and 'fleet-simulator cleanup' "
     "removes them"
@@ -106,36 +104,40 @@ takes_python = click.option(
 # --- before a run -----------------------------------------------------------------------------------------------------
 
 
+def starter_folder() -> Traversable:
+    """The scenarios to start from: beside this module in a wheel, where people look for them in a checkout."""
+    packed = files("simulator.fleet.scenario") / "starters"
+    return packed if packed.is_dir() else Path(__file__).parents[2] / "configs" / "scenarios"
+
+
+STARTERS: Final = sorted(
+    item.name.removesuffix(".yaml") for item in starter_folder().iterdir() if item.name.endswith(".yaml")
+)
+
+
 @click.command("init")
-@click.option("--from", "starter", default="smoke", help="Which scenario to start from; smoke by default.")
+@click.option(
+    "--from",
+    "starter",
+    type=click.Choice(STARTERS),
+    default="smoke",
+    help="Which scenario to start from.",
+)
 @click.option(
     "--out",
-    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="File to write; by default the scenario's name and .yaml, here. - prints it.",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write; by default the scenario's name and .yaml, here.",
 )
-@click.option("--force", is_flag=True, help="Overwrite a scenario that is there.")
-@click.option("--list", "listing", is_flag=True, help="Only print the scenarios to start from.")
-def init_command(*, starter: str, out: Path | None, force: bool, listing: bool) -> ExitCode:
+def init_command(*, starter: str, out: Path | None) -> ExitCode:
     """Write a commented scenario to start from.
 
     Beside it goes the JSON Schema that its first line names: an editor with the YAML language server completes keys and
-    marks faults by it, without a network. Exit codes: 0 written, 2 there is no such scenario, or it is there already or
-    cannot be written.
+    marks faults by it, without a network. Exit codes: 0 written, 2 there is no such scenario, or the file is there
+    already or cannot be written.
     """
-    starters = {item.name.removesuffix(".yaml"): item for item in starter_folder().iterdir() if ".yaml" in item.name}
-    if listing:
-        click.echo("\n".join(sorted(starters, key=lambda name: (name != "smoke", name))))  # the smallest first
-        return ExitCode.GOOD
-    if starter not in starters:
-        near = difflib.get_close_matches(starter, starters, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(sorted(starters))}"
-        raise ConfigurationError([f"there is no scenario {starter!r} to start from; {hint}"], "--from")
-    text, path = starters[starter].read_text(encoding="utf-8"), out or Path(f"{starter}.yaml")
-    if path == _STDOUT:
-        click.echo(text, nl=False)
-        return ExitCode.GOOD
-    if path.exists() and not force:
-        raise ConfigurationError([f"{path} is there already; give --force, or another --out"], "--out")
+    text, path = (starter_folder() / f"{starter}.yaml").read_text(encoding="utf-8"), out or Path(f"{starter}.yaml")
+    if path.exists():
+        raise ConfigurationError([f"{path} is there already; give another --out, or remove it"], "--out")
     try:
         write_whole(path.parent / SCHEMA_FILE, json.dumps(scenario_schema(), indent=2) + "\n")
         write_whole(path, f"{_SCHEMA_LINE}{SCHEMA_FILE}\n{text}")
@@ -143,12 +145,6 @@ def init_command(*, starter: str, out: Path | None, force: bool, listing: bool) 
         raise ConfigurationError([cannot_write(path, error, "another --out")], "--out") from None
     click.echo(f"wrote {path}, and {SCHEMA_FILE} beside it; look at what it would do: fleet-simulator plan {path}")
     return ExitCode.GOOD
-
-
-def starter_folder() -> Traversable:
-    """The scenarios to start from: beside this module in a wheel, where people look for them in a checkout."""
-    packed = files("simulator.fleet.scenario") / "starters"
-    return packed if packed.is_dir() else Path(__file__).parents[2] / "configs" / "scenarios"
 
 
 @click.command("plan")
@@ -275,11 +271,8 @@ def _check_cluster(file: ScenarioFile, *, local: bool) -> None:
         fix = "leave out --cluster, or give --base-url of a service that the cluster's machines reach"
         raise CommandLineError(f"--local starts a service that only this machine reaches: {fix}")
     if file.scenario.target.uses_gateway:
-        raise CommandLineError(
-            "over MQTT, or through a gateway, a run has workers on one machine, since its tokens are made on its own "
-            "machine, and 'up' has gateway and broker at addresses of that machine alone: leave out --cluster, or take "
-            "'transport: http_poll' and 'through: service'"
-        )
+        fix = "leave out --cluster, or take 'transport: http_poll' and 'through: service'"
+        raise CommandLineError(f"behind a gateway, which makes tokens on its own machine, all workers are here: {fix}")
 
 
 @contextmanager
@@ -359,7 +352,8 @@ def audit_command(*, run: Path, target: TargetOptions, may_load: Permit, as_json
     reached, or nothing is wrong and the record or a report could not be written.
     """
     has_record = (run / RUN_FILE).exists()
-    ended_s = _end_of(read_record(run), run) if has_record else None
+    ended_at = read_record(run).ended_at if has_record else None
+    ended_s = parse_time(ended_at) if ended_at else time.time() if has_record else None
     way = find_target(target)
     may_load(way.base_url)
     audit = asyncio.run(_audit(run, way, ended_s))
@@ -369,13 +363,6 @@ def audit_command(*, run: Path, target: TargetOptions, may_load: Permit, as_json
         click.echo(bounded(sentence), err=True)
     code = exit_code_of_audit(audit)
     return ExitCode.UNREACHABLE if unwritten and code == ExitCode.GOOD else code
-
-
-def _end_of(record: RunRecord, run: Path) -> float:
-    try:
-        return parse_time(record.ended_at) if record.ended_at else time.time()
-    except InvalidMessage as error:
-        raise ConfigurationError([f"ended_at is no time: {error}"], str(run / RUN_FILE)) from None
 
 
 async def _audit(run: Path, way: Target, ended_s: float | None) -> AuditRecord:
@@ -391,7 +378,7 @@ async def _audit(run: Path, way: Target, ended_s: float | None) -> AuditRecord:
 @takes_target
 @click.option(
     "--prefix",
-    help="Only devices whose identifier begins with this, as identities.prefix of a scenario has it, and the products "
+    help="Only devices whose identifier begins with this, as fleet.prefix of a scenario has it, and the products "
     "that have no device left then.  [default: all that carry the mark]",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")

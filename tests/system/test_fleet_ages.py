@@ -48,7 +48,7 @@ class Combination:
         polls = {"poll": {"every_s": "1s"}} if self.transport == "http_poll" else {}
         model = {"telemetry": {"every_s": 0.5}, **polls}
         core = {
-            "fleet": {"devices": 20, "models": [model], "identities": {"prefix": f"{self}-"}},
+            "fleet": {"devices": 20, "models": [model], "prefix": f"{self}-"},
             "commands": COMMANDS,
             "faults": [{"kind": "reboot_loop", "at_s": 0, "duration_s": 15, "up_s": 9, "down_s": 1}],
             "thresholds": [
@@ -59,7 +59,7 @@ class Combination:
             ],
         }
         wire = {
-            "fleet": {"devices": 20, "identities": {"prefix": f"{self}-"}},
+            "fleet": {"devices": 20, "prefix": f"{self}-"},
             "arrivals": [{"rate_per_s": 40}],
             "thresholds": ["readings.age.p90 < 1s", "readings.rate > 1/s"],
         }

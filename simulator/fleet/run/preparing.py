@@ -110,8 +110,8 @@ class Preparation:
         """
         file, target, scenario = self.file, self.target, self.file.scenario
         product = load_product(scenario.fleet.product, file.folder)
-        identities = scenario.fleet.identities
-        identifiers = [identities.identifier(device) for device in range(scenario.fleet.devices)]
+        fleet = scenario.fleet
+        identifiers = [fleet.identifier(device) for device in range(fleet.devices)]
         self.offers = find_offers(target, scenario.target.dialect.dialect())
         if scenario.kind == "backfill" and RECORDED_AT not in self.offers:
             fault = (
@@ -122,7 +122,7 @@ class Preparation:
         registered = [] if isinstance(scenario, OnboardingScenario) else identifiers
         async with open_client(target, self.offers, timeout_s=scenario.target.timeout_s) as client:
             provisioned = await provision(
-                client, product, registered, on_progress, scenario=scenario.scenario, user_id=identities.user_id
+                client, product, registered, on_progress, scenario=scenario.scenario, user_id=fleet.user_id
             )
         self.began_ms = round(time.time() * 1000)
         if isinstance(scenario, OnboardingScenario):
@@ -140,7 +140,7 @@ class Preparation:
             "ca_file": target.ca_file,
         }
         if isinstance(scenario, OnboardingScenario):
-            devices = map(scenario.fleet.identities.identifier, range(scenario.fleet.devices))
+            devices = map(scenario.fleet.identifier, range(scenario.fleet.devices))
             yield StormJob(**common, identifiers=tuple(f"{device}-{self.run[:6]}" for device in devices))
             return
         if self.is_audited:
@@ -240,14 +240,14 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
     if scenario.kind == "onboarding":  # it makes devices of its own
         yield
         return
-    parts = "\n".join((base_url, fleet.identities.user_id, fleet.product, fleet.identities.prefix))
+    parts = "\n".join((base_url, fleet.user_id, fleet.product, fleet.prefix))
     name = f"fleet-simulator-{os.getuid()}-{hashlib.sha256(parts.encode()).hexdigest()[:16]}.lock"
     path = (folder or Path(tempfile.gettempdir())) / name
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         fault = f"{path} cannot be opened ({error.strerror}), which keeps other runs away: make room, or set TMPDIR"
-        raise ConfigurationError([fault], "fleet.identities") from None
+        raise ConfigurationError([fault], "fleet.prefix") from None
     with os.fdopen(descriptor, "r+b", buffering=0) as file:
         try:
             lock_file(descriptor)
@@ -256,9 +256,9 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
             fault = (
                 f"another run of this machine uses these devices ({whose}), and each would take the other's commands "
                 "and readings for faults: wait until it has ended, or give this scenario other names with "
-                "fleet.identities.prefix"
+                "fleet.prefix"
             )
-            raise ConfigurationError([fault], "fleet.identities") from None
+            raise ConfigurationError([fault], "fleet.prefix") from None
         with contextlib.suppress(OSError):  # a full disk: who has the devices is not said, and that is all
             file.truncate()
             file.write(f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])

@@ -36,18 +36,6 @@ _SHARES_TOLERANCE: Final = 1e-6
 # --- the devices ------------------------------------------------------------------------------------------------------
 
 
-class IdentitySettings(Section):
-    """What the devices are called."""
-
-    prefix: Name = Field(default="sim-", description="Identifiers are this and a number: sim-000001.")
-
-    def identifier(self, device: int) -> str:
-        """Of a device, by its index in the fleet."""
-        return f"{self.prefix}{device + 1:06d}"
-
-    user_id: str = Field(default="fleet", min_length=1, max_length=128, description="Who registers them.")
-
-
 class TelemetrySettings(Section):
     """When a device reads its sensors and sends."""
 
@@ -98,7 +86,12 @@ class _Fleet(Section):
         default="climate-node", min_length=1, description="climate-node (built in), or a YAML file as POST /products."
     )
     devices: Annotated[int, Field(ge=1, le=DEVICES_MAX)] = Field(description="How many.")
-    identities: IdentitySettings = Field(default_factory=IdentitySettings, description="What they are called.")
+    prefix: Name = Field(default="sim-", description="They are called by this and a number: sim-000001.")
+    user_id: str = Field(default="fleet", min_length=1, max_length=128, description="Who registers them.")
+
+    def identifier(self, device: int) -> str:
+        """Of a device, by its index in the fleet."""
+        return f"{self.prefix}{device + 1:06d}"
 
 
 class LabelFleet(_Fleet):
@@ -642,7 +635,6 @@ class BackfillScenario(_SimpleScenario):
 
 
 Scenario = DevicesScenario | RequestsScenario | OnboardingScenario | BackfillScenario
-KINDS: Final = ("devices", "requests", "onboarding", "backfill")
 
 
 def _kind(value: Any) -> Any:

@@ -21,7 +21,6 @@ from agent.wire.secret import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, parse
 from simulator.fleet.scenario.model import (
-    KINDS,
     READER,
     CommandSettings,
     DevicesScenario,
@@ -129,9 +128,8 @@ def _fault_of(raw: Any, document: Document) -> Fault:
     elif kind == "union_tag_not_found":
         issue = "is missing its 'kind'; add it"
     elif kind == "union_tag_invalid":
-        path = path or ("kind",)
-        known = ", ".join(KINDS) if path == ("kind",) else str(raw["ctx"]["expected_tags"]).replace("'", "")
-        issue = f"has no known kind {str(raw['ctx']['tag'])[:_SHOWN]!r}; known are {known}"
+        path, tags = path or ("kind",), str(raw["ctx"]["expected_tags"]).replace("'", "")
+        issue = f"has no known kind {str(raw['ctx']['tag'])[:_SHOWN]!r}; known are {tags}"
     elif kind == "value_error":
         issue = str(raw["msg"]).removeprefix("Value error, ")
     else:
@@ -205,13 +203,10 @@ def _steps(scenario: Any, steps: StepsPhase, here: KeyPath) -> Found:
         yield here, "a search for the limit ends the run: make it the last phase"
     of_devices = isinstance(scenario, DevicesScenario)
     if steps.to > scenario.whole:
-        whole = f"{scenario.whole:,.10g}"
-        devices = f"the fleet has {whole} devices: write fewer, or more in fleet.devices"
-        requests = f"all arrivals make {whole} requests a second: raise their rate_per_s"
-        yield (*here, "to"), devices if of_devices else requests
-    for name, value in (("from", steps.first), ("to", steps.to), ("by", steps.by)):
-        if of_devices and not value.is_integer():
-            yield (*here, name), "counts devices: write a whole number"
+        whole = "fleet.devices" if of_devices else "all rate_per_s of the arrivals together"
+        yield (*here, "to"), f"is more than {scenario.whole:,.10g}, which is {whole}: write less, or raise that"
+    if of_devices and not all(level.is_integer() for level in steps.levels):
+        yield here, "counts devices: write whole numbers"
     for place, expression in enumerate(steps.until_broken):
         at: KeyPath = (*here, "until_broken", place)
         if faults := list(_threshold(scenario, expression, at)):

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -111,7 +110,7 @@ async def provision(
         try:
             answer = await client.ask("POST", paths.ONBOARDING_DEVICES, body.to_wire())
         except Conflict as error:
-            error.add_note(f"give the scenario another identities.prefix or user_id: {identifier} is taken")
+            error.add_note(f"give the scenario another fleet.prefix or fleet.user_id: {identifier} is taken")
             raise
         device_id = read_written(Device, answer, "device", {}).device_id
         if not device_id:
@@ -199,8 +198,7 @@ async def clean_up(
     Args:
         client: how to ask the target.
         on_progress: called now and then, with how many devices are gone and how many there were.
-        prefix: only devices whose identifier begins with it, and the products that are then without any device, when
-            one of these was theirs; empty takes all.
+        prefix: only devices whose identifier begins with it, and the products that are then without any device.
         dry_run: only count.
 
     Returns:
@@ -220,12 +218,14 @@ async def clean_up(
         # Where the list names no product, a device with the mark in its own name.
         and (device.product_id in marked if device.product_id else (device.device_name or "").startswith(f"{MARK} "))
     ]
-    chosen = [device for device in ours if (device.device_identifier or "").startswith(prefix)]
-    product_ids = list(marked)
-    if prefix:
-        leaving, there = (Counter(device.product_id for device in each) for each in (chosen, ours))
-        # None while the list names no product for some device.
-        product_ids = [] if None in there else [one for one in marked if 0 < leaving[one] == there[one]]
+    chosen, in_use = list[Device](), set[str | None]()
+    for device in ours:
+        if (device.device_identifier or "").startswith(prefix):
+            chosen.append(device)
+        else:
+            in_use.add(device.product_id)
+    # A device whose product the list does not name may be of any.
+    product_ids = [] if None in in_use else [one for one in marked if one not in in_use]
     count = len(chosen), len(product_ids), tuple(marked[one] for one in product_ids)
     if dry_run:
         return count

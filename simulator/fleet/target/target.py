@@ -93,18 +93,12 @@ def read_keys(files: Iterable[KeyPairFile]) -> tuple[Keys, ...]:
     """The pairs with their secrets.
 
     Raises:
-        ConfigurationError: files that cannot be read; all of them.
+        ConfigurationError: a file cannot be read.
     """
-    pairs, faults = [], []
-    for pair in files:
-        try:
-            secret = read_secret_file(pair.secret_key_file, "the secret key's file")
-            pairs.append(Keys(pair.api_key, secret, pair.secret_key_file))
-        except ConfigurationError as error:
-            faults += error.faults
-    if faults:
-        raise ConfigurationError(faults, "target")
-    return tuple(pairs)
+    name = "the secret key's file"
+    return tuple(
+        Keys(each.api_key, read_secret_file(each.secret_key_file, name), each.secret_key_file) for each in files
+    )
 
 
 def find_target(options: TargetOptions, settings: AnyTarget | None = None, folder: Path = Path()) -> Target:

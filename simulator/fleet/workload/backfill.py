@@ -151,7 +151,7 @@ class BackfillWorkload:
         del from_s
         if self._lanes:
             await asyncio.wait(self._lanes, timeout=max(0.0, until_s - time.monotonic()))
-        name_of, first = self._job.scenario.fleet.identities.identifier, self._job.devices.start
+        name_of, first = self._job.scenario.fleet.identifier, self._job.devices.start
         return Leftover.of([name_of(first + number) for number in self._left])
 
     async def close(self) -> WorkloadSummary:

@@ -161,7 +161,7 @@ class FleetWorkload:
                 ):
                     self._news.clear()
                     await self._news.wait()
-        return Leftover.of(list(map(self._job.scenario.fleet.identities.identifier, devices.unsettled())))
+        return Leftover.of(list(map(self._job.scenario.fleet.identifier, devices.unsettled())))
 
     async def close(self) -> WorkloadSummary:
         """Close every connection and file; what the whole part was."""

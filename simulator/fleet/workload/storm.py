@@ -90,7 +90,7 @@ class StormWorkload:
         self._job = job
         self._recorder = recorder
         self._settings = job.scenario.onboarding
-        target, user = job.scenario.target, job.scenario.fleet.identities.user_id
+        target, user = job.scenario.target, job.scenario.fleet.user_id
         self._users = (user, f"{user}{_SECOND_PERSON}")
         self._measurement = Measurement(recorder)
         self._requests = MeasuredRequests(job, target.pool, self._measurement)

@@ -130,7 +130,7 @@ class Switchboard:
     def truths(self) -> tuple[Span, ...]:
         """What each fault did to which devices of the whole fleet."""
         seed, fleet = self._scenario.seed, self._scenario.fleet
-        names = [fleet.identities.identifier(index) for index in range(fleet.devices)]
+        names = [fleet.identifier(index) for index in range(fleet.devices)]
         return tuple(fault.truth(seed, names) for fault in self._played())
 
     def stop(self) -> None:

@@ -29,7 +29,7 @@ from simulator.fleet.workload.base import WorkloadSummary
 # Tests of other processes have devices of their own: two runs never have the same ones.
 SCENARIO = f"""\
 scenario: s
-fleet: {{devices: 1, identities: {{prefix: p{os.getpid()}-}}}}
+fleet: {{devices: 1, prefix: p{os.getpid()}-}}
 phases: [{{name: hold, kind: hold, duration_s: 1s}}]
 """
 

@@ -42,7 +42,7 @@ def test_held_polls_do_not_share_connections():
 def test_a_second_run_with_the_same_devices_is_refused_and_told_why(tmp_path):
     with (
         claimed_devices(made(), URL, tmp_path),
-        pytest.raises(ConfigurationError, match=rf"scenario first, process {os.getpid()}.*fleet\.identities\.prefix"),
+        pytest.raises(ConfigurationError, match=rf"scenario first, process {os.getpid()}.*fleet\.prefix"),
         claimed_devices(made(scenario="second"), URL, tmp_path),
     ):
         pass
@@ -51,7 +51,7 @@ def test_a_second_run_with_the_same_devices_is_refused_and_told_why(tmp_path):
 @pytest.mark.parametrize(
     ("other", "url"),
     [
-        (made(fleet={"devices": 10, "identities": {"prefix": "other-"}}), URL),
+        (made(fleet={"devices": 10, "prefix": "other-"}), URL),
         (made(kind="onboarding", onboarding={}), URL),
         (made(), "http://127.0.0.1:8090"),
     ],

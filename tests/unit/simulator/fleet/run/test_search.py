@@ -174,9 +174,9 @@ def test_a_threshold_to_abort_on_needs_a_time_and_no_phase(looker, expression):
 @pytest.mark.parametrize(
     ("document", "fault"),
     [
-        (requests(to=50), "all arrivals make 40 requests a second: raise their rate_per_s"),
-        (devices(to=7), "the fleet has 6 devices: write fewer, or more in fleet.devices"),
-        (devices(by=0.5), "counts devices: write a whole number"),
+        (requests(to=50), "to: is more than 40, which is all rate_per_s of the arrivals together"),
+        (devices(to=7), "to: is more than 6, which is fleet.devices: write less, or raise that"),
+        (devices(by=0.5), "counts devices: write whole numbers"),
         (requests(to=5), "'to' is less than 'from', 10: steps go up"),
         (requests(by=0.01), "'by' makes more than 200 steps: write a larger one"),
         (requests(until_broken=["audit.lost == 0"]), "put the audit in 'thresholds'"),

@@ -79,7 +79,7 @@ def test_an_identifier_of_somebody_else_stops_the_run_with_the_fix(service, clie
     )
     with pytest.raises(Conflict) as caught:
         make(service, 3, "taken-")
-    assert any("identities.prefix" in note for note in caught.value.__notes__)
+    assert any("fleet.prefix" in note for note in caught.value.__notes__)
 
 
 def test_cleanup_takes_what_carries_the_mark_or_a_prefix_as_well_and_nothing_else(service, client):
