@@ -118,13 +118,12 @@ class ServiceTime:
         if server_time is None or not is_plausible(server_time):
             return self
         at_s, behind = moment.monotonic_s, self.behind
-        offset_s = server_time - at_s
+        offset_s, within_s = server_time - at_s, DATE_RESOLUTION_S + max(0.0, round_trip_s)
         known = self.boot_time if self.boot_id == moment.boot_id else None
         if known is not None and behind is None and at_s - known.at_s < _KEPT_S:
-            least_s = known.offset_s + known.within_s - DATE_RESOLUTION_S
+            least_s = known.offset_s + known.within_s - within_s
             if least_s - _NEWS_S <= offset_s <= known.offset_s + _NEWS_S:
                 return self  # as most answers: it says nothing new
-        within_s = DATE_RESOLUTION_S + max(0.0, round_trip_s)
         seen = BootTime(offset_s, within_s, at_s)
         if known is None:
             return ServiceTime(self.trust_wall, moment.boot_id, seen)

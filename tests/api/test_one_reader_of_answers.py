@@ -12,8 +12,7 @@ from agent.errors import ServiceError
 from agent.wire.client import DeviceClient
 from agent.wire.models import PostSensorData
 from agent.wire.secret import KeyPair, Secret
-from simulator.fleet.device.answers import judge
-from simulator.fleet.device.http_messages import Operation, Request, read_refusals
+from simulator.fleet.device.http_messages import read_settled
 from simulator.fleet.engine.http_answers import HttpAnswer
 
 STATUSES = (200, 201, 202, 204, 302, 400, 401, 403, 404, 405, 409, 413, 422, 429, 500, 503)
@@ -30,7 +29,6 @@ BODIES = (
 )
 TYPES = ("application/json", "text/plain", "text/html", None)
 READING = PostSensorData(device_id="d1", sensor_data={"t": 1.0})
-ASK = Request(Operation.READINGS, "POST", "/sensor-data", b"{}", keys=(1,))
 
 
 def verdict(error: ServiceError | None) -> str:
@@ -72,7 +70,7 @@ def test_an_answer_to_a_reading_means_the_same_to_both(kind):
             agents = error
         try:
             pairs = [(name.encode(), value.encode()) for name, value in headers_of(kind).items()]
-            assert read_refusals(judge(HttpAnswer(status, pairs, body)), ASK) == {}
+            assert read_settled(HttpAnswer(status, pairs, body), (1,)) == ({}, None)
         except ServiceError as error:
             fleets = error
         if (verdict(agents), type(agents)) != (verdict(fleets), type(fleets)):

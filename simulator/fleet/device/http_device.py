@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from agent.core.timekeeping import PollPace, phase_s
 from agent.core.values import Moment
@@ -29,6 +29,8 @@ from simulator.fleet.outcomes import OutcomeClass
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import HttpDriver
 
+_POLL: Final = Operation.POLL
+
 
 class HttpDevice(Device):
     """One device over HTTP.
@@ -39,20 +41,12 @@ class HttpDevice(Device):
         index: in the fleet.
         member: what it is.
         head: of its requests.
+
+    Attributes:
+        polled: the poll on its way.
     """
 
-    __slots__ = (
-        "_etag",
-        "_head",
-        "_list",
-        "_pace",
-        "_poll",
-        "_poll_due_s",
-        "_poll_fault",
-        "_poll_message",
-        "_poll_retries",
-        "_post",
-    )
+    __slots__ = ("_etag", "_head", "_list", "_pace", "_poll_due_s", "_poll_fault", "_poll_retries", "_target", "polled")
 
     driver: HttpDriver
 
@@ -61,44 +55,39 @@ class HttpDevice(Device):
     ) -> None:
         super().__init__(driver, messages, index, member)
         self._head = head
-        self._poll: _Poll | None = None  # the poll on its way
-        self._post: _Post | None = None  # the report or the readings on their way
-        self._poll_message = b""  # stays the same until the list's version changes; empty where it is to be made
+        self._target = messages.poll_target(member.device_id, member.model.wait_s)
+        self.polled: Request | None = None
 
     def boot(self, now: Moment) -> None:
         model = self.member.model
         self._pace = PollPace(model.polling)
         self._poll_retries = Retries(model.backoff, self.fleet.chance)
         self._poll_fault = ""
-        self._know_version(None)
+        self._etag: str | None = None
         self._list: PagedPoll | None = None  # a list that has more pages
         # The first poll follows within fast_s, each device at its own place in it.
         self._poll_due_s = now.monotonic_s + phase_s(self.member.device_id, "poll", model.polling.fast_s)
 
     def power_gone(self) -> None:
-        for sent in (self._poll, self._post):
-            if sent is not None:
-                sent.is_wanted = False
-        self._poll = self._post = None
+        self.polled = None
 
     def link_lost(self, now_s: float) -> None:
         self.driver.engine.cut(self.index)
-        for sent in (self._post, self._poll):
-            if sent is not None:  # it counts as sent
-                sent.is_wanted = False
-                sent.failed(OutcomeClass.TRANSPORT, DOWN, now_s, now_s)
+        self._fail_all(OutcomeClass.TRANSPORT, DOWN, now_s)
 
     def end(self) -> None:
-        now_s = self.fleet.monotonic()
-        for sent in (self._post, self._poll):
-            if sent is not None:
-                sent.failed(OutcomeClass.TIMEOUT, RUN_OVER, now_s, now_s)
+        self._fail_all(OutcomeClass.TIMEOUT, RUN_OVER, self.fleet.monotonic())
+
+    def _fail_all(self, outcome: OutcomeClass, reason: str, now_s: float) -> None:
+        for request in (self.posted, self.polled):
+            if request is not None:  # it counts as sent
+                self.failed(request, outcome, reason, now_s, now_s)
 
     @property
     def is_settled(self) -> bool:
         """Also: no poll that was due while the phases lasted is without an answer, unless the service holds it."""
-        poll = self._poll
-        is_owed = poll is not None and poll.held_s <= 0 and poll.due_s < self.driver.phases_end_s < NEVER
+        poll = self.polled
+        is_owed = poll is not None and poll.held_s <= 0 and poll.intended_s < self.driver.phases_end_s < NEVER
         return super().is_settled and not is_owed
 
     def turn(self, now_s: float) -> None:
@@ -112,115 +101,70 @@ class HttpDevice(Device):
             request = self.next_post(now or self.moment(now_s))
             post_due_s = self.post_due_s
             if request is not None:
-                self._send_post(request)
+                self._send(request)
         if self._poll_due_s <= now_s:
-            self._send_poll()
+            self._send(self._next_poll())
         self.wait_until(min(self.own_due_s, post_due_s, self._poll_due_s))
+
+    def _send(self, request: Request) -> None:
+        message = self._head.message(request.method, request.target, request.headers, request.body)
+        self.driver.send(self.index, message, _Sent(self, request), self.fleet.timeout_s + request.held_s)
+        for _ in range(request.copies):
+            self.driver.send(self.index, message, _Nobody(), self.fleet.timeout_s)
 
     # --- polls --------------------------------------------------------------------------------------------------------
 
-    def _send_poll(self) -> None:
+    def _next_poll(self) -> Request:
         due_s, self._poll_due_s = self._poll_due_s, NEVER
-        messages, held_s = self.messages, 0.0
+        poll = self.polled = Request(_POLL, "GET", self._target, intended_s=due_s, ready_s=due_s)
         if self._list is not None:
-            message = self._head.message("GET", self._list.next_target())
+            poll.target = self._list.next_target()
         else:
-            held_s = messages.held_s(self.member.model.wait_s)
-            message = self._poll_message
-            if not message:
-                target = messages.poll_target(self.member.device_id, held_s)
-                headers = {"if-none-match": self._etag} if self._etag else {}
-                message = self._poll_message = self._head.message("GET", target, headers)
-        self._poll = poll = _Poll(self, due_s, held_s)
-        self.driver.send(self.index, message, poll, self.fleet.timeout_s + held_s)
+            poll.held_s = self.messages.held_s(self.member.model.wait_s)
+            if self._etag:
+                poll.headers = {"if-none-match": self._etag}
+        return poll
 
-    def _know_version(self, etag: str | None) -> None:
-        self._etag = etag
-        self._poll_message = b""
-
-    def poll_answered(
-        self, poll: _Poll, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float
-    ) -> None:
-        """Take a poll's answer, good or not."""
-        self._poll = None
-        now, outcome = self.moment(now_s), OutcomeClass.OK
-        listing = None if self._list is not None else self.messages.empty_listing(status, headers, body)
+    def poll_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take a poll's answer, good or not; the class that it counts in."""
+        listing = self.messages.empty_listing(answer) if self._list is None else None
         if listing is None:
+            base_url, is_held = self.fleet.base_url, request.held_s > 0
+            reading = self._list or PagedPoll(self.messages, self.member.device_id, base_url, is_held=is_held)
             try:
-                listing = self._read_page(poll, HttpAnswer(status, headers, body), sent_s, now)
+                listing = reading.take(answer)
             except ServiceError as error:
-                self._poll_failed(error, now_s)
-                outcome = outcome_of(error)
-        if listing is not None:
-            has_news = self._take_in(listing, sent_s, now)
-            if self._poll_retries.failures:
-                self._poll_retries.succeeded()
-            self._poll_fault = "; ".join(listing.poll.malformed)
-            if listing.etag != self._etag and (listing.etag or not listing.poll.unchanged):
-                self._know_version(listing.etag)
-            commands = self.commands
-            self._pace, wait_s = self._pace.polled(
-                active=has_news,
-                busy=commands is not None and commands.is_busy,
-                held=listing.poll.held or poll.held_s > 0,
-                took_s=now_s - sent_s,
-                fraction=self.fleet.chance(),
-            )
-            self._poll_due_s = now_s + wait_s
-        self._poll_ended(poll, outcome, sent_s, now_s)
-        if self.own_due_s == AT_ONCE_S or self._poll_due_s <= now_s:
-            self.turn(now_s)
-        else:
-            self.wait_until(min(self.due_s, self._poll_due_s))
+                if reading.has_begun:
+                    self._take_in(reading.listing(is_whole=False), sent_s, now)
+                self._poll_failed(error, now)
+                return outcome_of(error)
+            if listing is None:  # there are more pages
+                self._list = reading
+                self._poll_due_s = now.monotonic_s
+                return OutcomeClass.OK
+            self._list = None
+        poll, commands = listing.poll, self.commands
+        has_news = self._take_in(listing, sent_s, now)
+        if self._poll_retries.failures:
+            self._poll_retries.succeeded()
+        self._poll_fault = "; ".join(poll.malformed)
+        if listing.etag or not poll.unchanged:
+            self._etag = listing.etag
+        self._pace, wait_s = self._pace.polled(
+            active=has_news,
+            busy=commands is not None and commands.is_busy,
+            held=poll.held or request.held_s > 0,
+            took_s=now.monotonic_s - sent_s,
+            fraction=self.fleet.chance(),
+        )
+        self._poll_due_s = now.monotonic_s + wait_s
+        return OutcomeClass.OK
 
-    def poll_unanswered(
-        self, poll: _Poll, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float
-    ) -> None:
-        """No answer came: the same is asked again after a while."""
-        self._poll = None
-        outcome, error = self._error_of(outcome, reason)
-        self._poll_failed(error, now_s)
-        # When the run is over, only what ought to have come by now is counted.
-        is_late = now_s - poll.due_s > poll.held_s if poll.held_s > 0 else poll.due_s < self.driver.phases_end_s
-        is_over = self.driver.is_over
-        if is_late or not is_over:
-            self._poll_ended(poll, outcome, sent_s, now_s)
-        if not is_over:
-            self.turn(now_s)
-
-    def _read_page(self, poll: _Poll, answer: HttpAnswer, sent_s: float, now: Moment) -> Listing | None:
-        """The whole list, when this was its last page; None when there are more.
-
-        Raises:
-            ServiceError: it is no good answer.
-        """
-        reading = self._list
-        if reading is None:
-            base_url, is_held = self.fleet.base_url, poll.held_s > 0
-            reading = PagedPoll(self.messages, self.member.device_id, base_url, is_held=is_held)
-        try:
-            listing = reading.take(answer)
-        except ServiceError:
-            if reading.has_begun:
-                self._take_in(reading.listing(is_whole=False), sent_s, now)
-            raise
-        self._list = reading if listing is None else None
-        if listing is None:
-            self._poll_due_s = now.monotonic_s
-        return listing
-
-    def _poll_failed(self, error: ServiceError, now_s: float) -> None:
+    def _poll_failed(self, error: ServiceError, now: Moment) -> None:
         """No good answer came."""
         self._list = None
         self._poll_fault = str(error)
-        self._poll_due_s = now_s + self._poll_retries.failed(error)
-
-    def _poll_ended(self, poll: _Poll, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        # How long the service holds a poll says nothing of how fast it answers.
-        name = HELD_POLL if poll.held_s > 0 else Operation.POLL
-        self.fleet.observer.exchanged(name, outcome, self.index, poll.due_s, poll.due_s, sent_s, now_s)
-        if self._poll_fault:
-            self.fleet.observer.faulted(name, self.index, self._poll_fault)
+        self._poll_due_s = now.monotonic_s + self._poll_retries.failed(error)
 
     def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
         """Decide on what is listed; whether it brought something new."""
@@ -231,95 +175,80 @@ class HttpDevice(Device):
             self.own_due_s = AT_ONCE_S
         return has_news
 
-    # --- reports and readings -----------------------------------------------------------------------------------------
+    # --- the end of a request -----------------------------------------------------------------------------------------
 
-    def _send_post(self, request: Request) -> None:
-        message = self._head.message("POST", request.target, request.headers, request.body)
-        self._post = post = _Post(self, request)
-        self.driver.send(self.index, message, post, self.fleet.timeout_s)
-        for _ in range(request.copies):
-            self.driver.send(self.index, message, _Nobody(), self.fleet.timeout_s)
-
-    def post_answered(
-        self, request: Request, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float
-    ) -> None:
-        """Take the answer to a report or to readings, good or not."""
-        now, outcome = self.moment(now_s), OutcomeClass.OK
-        try:
-            refused, server_time = read_settled(status, headers, body, request.keys)
-        except ServiceError as error:
-            self.unsettled(request, error, now)
-            outcome = outcome_of(error)
-        else:
-            self.settled(request, refused, server_time, sent_s, now)
-        self._post_ended(request, outcome, sent_s, now_s)
-
-    def post_unanswered(
-        self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float
-    ) -> None:
-        """No answer came: the same is sent again after a while."""
-        outcome, error = self._error_of(outcome, reason)
-        self.unsettled(request, error, self.moment(now_s), left=sent_s is not None)
-        self._post_ended(request, outcome, sent_s, now_s)
-
-    def _post_ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        observer, name = self.fleet.observer, request.operation
-        self._post = None
-        observer.exchanged(
-            name, outcome, self.index, request.intended_s, request.ready_s, sent_s, now_s, request.attempt
-        )
-        if self.fault:
-            observer.faulted(name, self.index, self.fault)
-        if not self.driver.is_over:
-            self.turn(now_s)
-
-    # --- both ---------------------------------------------------------------------------------------------------------
-
-    def _error_of(self, outcome: OutcomeClass, reason: str) -> tuple[OutcomeClass, ServiceError]:
+    def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
+        """No answer came: the same is asked again after a while."""
+        now = self.moment(now_s)
         if self.driver.is_over:
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
         error = UnexpectedAnswer(reason) if outcome is OutcomeClass.UNEXPECTED else TransportError(reason)
-        return outcome, error
+        if request.operation is _POLL:
+            self._poll_failed(error, now)
+        else:
+            self.unsettled(request, error, now, left=sent_s is not None)
+        self.ended(request, outcome, sent_s, now_s)
+
+    def post_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
+        """Take the answer to a report or to readings, good or not; the class that it counts in."""
+        try:
+            refused, server_time = read_settled(answer, request.keys)
+        except ServiceError as error:
+            self.unsettled(request, error, now)
+            return outcome_of(error)
+        self.settled(request, refused, server_time, sent_s, now)
+        return OutcomeClass.OK
+
+    def ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
+        """Measure a request that was handled, and send what is due next."""
+        is_poll, is_over, fault = request.operation is _POLL, self.driver.is_over, self.fault
+        if is_poll:
+            self.polled, fault = None, self._poll_fault
+        if is_over and not self._is_overdue(request, now_s):
+            return
+        # How long the service holds a poll says nothing of how fast it answers.
+        name = HELD_POLL if request.held_s > 0 else request.operation
+        observer, intended_s, ready_s = self.fleet.observer, request.intended_s, request.ready_s
+        observer.exchanged(name, outcome, self.index, intended_s, ready_s, sent_s, now_s, request.attempt)
+        if fault:
+            observer.faulted(name, self.index, fault)
+        if is_poll and now_s < self._poll_due_s and now_s < self.own_due_s:
+            self.wait_until(min(self.due_s, self._poll_due_s))  # nothing else was changed by a poll
+        elif not is_over:
+            self.turn(now_s)
+
+    def _is_overdue(self, request: Request, now_s: float) -> bool:
+        """Whether an answer that has not come when the run is over ought to have come."""
+        if request.operation is not _POLL:
+            return True
+        if request.held_s > 0:
+            return now_s - request.intended_s > request.held_s
+        return request.intended_s < self.driver.phases_end_s
 
 
-class _Poll:
-    """A poll on its way: the engine's :class:`~simulator.fleet.engine.http_answers.Caller`.
+class _Sent:
+    """A request on its way: the engine's :class:`~simulator.fleet.engine.http_answers.Caller`."""
 
-    Attributes:
-        due_s: when it was due.
-        held_s: how long the service was asked to hold it.
-    """
-
-    __slots__ = ("_device", "due_s", "held_s", "is_wanted")
-
-    def __init__(self, device: HttpDevice, due_s: float, held_s: float) -> None:
-        self._device = device
-        self.is_wanted = True
-        self.due_s = due_s
-        self.held_s = held_s
-
-    def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        self._device.poll_answered(self, status, headers, body, sent_s, now_s)
-
-    def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        self._device.poll_unanswered(self, outcome, reason, sent_s, now_s)
-
-
-class _Post:
-    """A report or readings on their way, as :class:`_Poll`."""
-
-    __slots__ = ("_device", "_request", "is_wanted")
+    __slots__ = ("_device", "_request")
 
     def __init__(self, device: HttpDevice, request: Request) -> None:
         self._device = device
-        self.is_wanted = True
         self._request = request
 
+    @property
+    def is_wanted(self) -> bool:
+        """Until the device's power or link goes."""
+        return self._request is self._device.posted or self._request is self._device.polled
+
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        self._device.post_answered(self._request, status, headers, body, sent_s, now_s)
+        """The answer came."""
+        device, request, answer = self._device, self._request, HttpAnswer(status, headers, body)
+        take = device.poll_answered if request.operation is _POLL else device.post_answered
+        device.ended(request, take(request, answer, sent_s, device.moment(now_s)), sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        self._device.post_unanswered(self._request, outcome, reason, sent_s, now_s)
+        """No answer comes."""
+        self._device.failed(self._request, outcome, reason, sent_s, now_s)
 
 
 class _Nobody:

@@ -39,7 +39,7 @@ from agent.wire.server import (
 )
 from gateway.client import SendCommand
 from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
-from simulator.fleet.engine.http_answers import Headers, HttpAnswer
+from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.outcomes import Attempt
 
 ONCE: Final = "idempotency-key"
@@ -79,6 +79,7 @@ class Request:
         intended_s: when it was due, on the monotonic clock.
         ready_s: when the device was free to send it; not before ``intended_s``.
         attempt: whether it went out before.
+        held_s: how long the service was asked to hold the answer.
         copies: how often the same goes out once more, and nobody waits for the answer (the fault ``duplicates``).
     """
 
@@ -92,6 +93,7 @@ class Request:
     intended_s: float = 0.0
     ready_s: float = 0.0
     attempt: Attempt = Attempt.FIRST
+    held_s: float = 0.0
     copies: int = 0
 
 
@@ -134,16 +136,18 @@ class HttpMessages:
         self.takes_arrays = BATCH_SENSOR_DATA in offers
         announced = ResultPlace.ENDPOINT if COMMAND_RESULTS in offers else ResultPlace.TABLE
         self.result_place = announced if dialect.results is None else dialect.results
+        self._holds_polls = LONG_POLL in offers
         self._keeps_keys = IDEMPOTENCY_KEY in offers
         self._empty_listing = lru_cache(maxsize=256)(self._read_empty)
         self._open_only = {"status": OPEN} if COMMAND_STATUS in offers else {}
 
     def held_s(self, wait_s: float) -> float:
         """How long the service holds a poll that may wait so long."""
-        return wait_s if LONG_POLL in self.offers else 0.0
+        return wait_s if self._holds_polls else 0.0
 
-    def poll_target(self, device_id: str, held_s: float = 0.0) -> str:
-        """Where to ask for the open commands, held open for so long."""
+    def poll_target(self, device_id: str, wait_s: float = 0.0) -> str:
+        """Where to ask for the open commands, held open for ``wait_s`` where the service can."""
+        held_s = self.held_s(wait_s)
         query = {**self._open_only, **({"wait": round(held_s)} if held_s > 0 else {})}
         path = paths.device_commands(device_id)
         return f"{path}?{urlencode(query)}" if query else path
@@ -200,13 +204,13 @@ class HttpMessages:
         body = encode_json(order.to_wire())
         return Request(Operation.ORDER, "POST", paths.SEND_COMMAND, body, headers, intended_s=due_s, ready_s=due_s)
 
-    def empty_listing(self, status: int, headers: Headers, body: bytes) -> Listing | None:
+    def empty_listing(self, answer: HttpAnswer) -> Listing | None:
         """The list in a short answer without commands; None for any other answer."""
-        return self._empty_listing(status, essence(headers), body) if len(body) <= SHORT_BYTES else None
+        return self._empty_listing(essence(answer)) if len(answer.body) <= SHORT_BYTES else None
 
-    def _read_empty(self, status: int, headers: Headers, body: bytes) -> Listing | None:
+    def _read_empty(self, answer: HttpAnswer) -> Listing | None:
         try:
-            listing = PagedPoll(self, "any").take(HttpAnswer(status, headers, body))
+            listing = PagedPoll(self, "any").take(answer)
         except ServiceError:
             return None
         is_empty = listing is not None and not (listing.poll.commands or listing.poll.malformed)
@@ -381,42 +385,30 @@ class PagedPoll:
 # --- answers to readings ----------------------------------------------------------------------------------------------
 
 
-def read_refusals(good: Answer, request: Request) -> dict[int, str]:
-    """The readings of a batch that the service refused, by key with the reason; empty for a single reading.
-
-    An answer without anything to read says that all were taken.
-
-    Raises:
-        UnexpectedAnswer: it does not say which readings it left out.
-    """
-    return {request.keys[place]: why for place, why in _refused_places(good, len(request.keys)).items()}
-
-
-def read_settled(
-    status: int, headers: Headers, body: bytes, keys: Sequence[int]
-) -> tuple[dict[int, str], float | None]:
-    """What the answer to readings with these keys says, or to a report: as :func:`read_refusals`; the service's clock.
+def read_settled(answer: HttpAnswer, keys: Sequence[int]) -> tuple[dict[int, str], float | None]:
+    """What the answer to a report says, or to readings with these keys: which of them the service refused, by key with
+    the reason; and the service's clock. An answer without anything to read says that all were taken.
 
     Raises:
         ServiceError: it is no good answer, or does not say which readings it left out.
     """
-    count = len(keys)
+    count, (status, headers, body) = len(keys), answer
     if count <= 1 and status in _TAKEN and body[:1] in _JSON_BEGINS:
-        body = b""  # the status says it all
-    if _OK <= status < _REDIRECT and len(body) <= SHORT_BYTES:
-        places, server_time = _read_settled(status, essence(headers), body, count)
+        answer = HttpAnswer(status, headers, b"")  # the status says it all
+    if _OK <= status < _REDIRECT and len(answer.body) <= SHORT_BYTES:
+        places, server_time = _read_settled(essence(answer), count)
     else:  # an error says more in its headers
-        places, server_time = _read_settled.__wrapped__(status, headers, body, count)
+        places, server_time = _read_settled.__wrapped__(answer, count)
     return ({keys[place]: why for place, why in places.items()} if places else {}), server_time
 
 
 @lru_cache(maxsize=256)
-def _read_settled(status: int, headers: Headers, body: bytes, count: int) -> tuple[dict[int, str], float | None]:
-    good = judge(HttpAnswer(status, headers, body))
-    return _refused_places(good, count), good.server_time
+def _read_settled(answer: HttpAnswer, count: int) -> tuple[dict[int, str], float | None]:
+    good = judge(answer)
+    return read_refusals(good, count), good.server_time
 
 
-def _refused_places(good: Answer, count: int) -> dict[int, str]:
+def read_refusals(good: Answer, count: int) -> dict[int, str]:
     """Which of so many readings the service refused, by their place in the batch."""
     if count <= 1:
         return {}

@@ -32,8 +32,8 @@ from simulator.fleet.audit.ledger import (
     digest_values,
     first_number_of,
 )
-from simulator.fleet.device.answers import Retries, is_refused, judge
-from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_refusals, values_text
+from simulator.fleet.device.answers import Retries, is_refused
+from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_settled, values_text
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
@@ -227,7 +227,7 @@ class BackfillWorkload:
             return True
 
         def read(answer: HttpAnswer) -> dict[int, str]:
-            return read_refusals(judge(answer), request)
+            return read_settled(answer, request.keys)[0]
 
         try:
             refused = await self._requests.ask(request, read, goes_again, retries)
