@@ -415,9 +415,9 @@ class ActiveFaults:
         faults: that were placed; see :meth:`set`.
     """
 
-    def __init__(self, began_s: float, origin_s: float, faults: Iterable[Fault] = ()) -> None:
+    def __init__(self, began_s: float = 0.0, origin_s: float = 0.0, faults: Iterable[Fault] = ()) -> None:
         self.began_s = began_s
-        self._origin_s = origin_s
+        self.origin_s = origin_s
         self.set(faults)
 
     def set(self, faults: Iterable[Fault]) -> None:
@@ -440,7 +440,7 @@ class ActiveFaults:
         time_s = now.monotonic_s - self.began_s
 
         def read(then_s: float) -> Values:
-            return signals.read(device, self._origin_s + then_s)
+            return signals.read(device, self.origin_s + then_s)
 
         values = read(time_s)
         for fault in self._values:

@@ -21,7 +21,6 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from agent.core.timekeeping import Schedule
 from simulator.fleet.scenario.model import (
     Arrivals,
     BackfillScenario,
@@ -31,9 +30,7 @@ from simulator.fleet.scenario.model import (
     Scenario,
     Spacing,
     StepPhase,
-    TelemetrySettings,
 )
-from simulator.fleet.signals import READING, device_key
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]
@@ -162,13 +159,6 @@ class Plan:
         bounds = np.cumsum([model.share for model in fleet.models])
         places = _places(self.scenario.seed, "model", fleet.devices)
         return np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).astype(np.int64)
-
-
-def reading_schedule(telemetry: TelemetrySettings, seed: int, device: int) -> Schedule:
-    """When a device reads its sensors, on the run's clock: what a core's own schedule is to be."""
-    if telemetry.phase == "in_step":
-        return Schedule(telemetry.every_s, 0.0)
-    return Schedule.of(device_key(seed, device), READING, telemetry.every_s)
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -400,23 +390,12 @@ def count_workers(scenario: Scenario, cores: int | None = None) -> int:
 
 
 def key_of(device: int, devices: int, keys: int) -> int:
-    """The number of the key pair that a device uses, the same however many workers there are.
-
-    Devices of a key and of a worker are neighbours by number, so that a worker can have whole keys.
-    """
+    """The number of the key pair that a device uses, the same however many workers there are."""
     return device * keys // devices
 
 
-def keys_of(share: range, devices: int, keys: int) -> slice:
-    """The key pairs of a worker's devices, of which there is at least one."""
-    return slice(key_of(share[0], devices, keys), key_of(share[-1], devices, keys) + 1)
-
-
 def deal(devices: int, workers: int) -> list[range]:
-    """The devices of each worker: neighbours, as evenly as they go.
-
-    With a multiple of ``workers`` keys, every key belongs to one worker.
-    """
+    """The devices of each worker: neighbours, as evenly as they go."""
     bounds = [-(-devices * worker // workers) for worker in range(workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(bounds)]
 

@@ -24,7 +24,7 @@ from simulator.fleet.audit.ledger import (
     ledger_path,
     make_run_database,
 )
-from simulator.fleet.plan import Plan, connections_of, deal, keys_of
+from simulator.fleet.plan import Plan, connections_of, deal
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -163,9 +163,8 @@ class Preparation:
             provisioned: the devices on the target.
             connections: of all workers together.
         """
-        scenario, keys = self.file.scenario, self.target.key_files
-        count = scenario.fleet.devices
-        for worker, devices in enumerate(deal(count, self.workers)):
+        scenario = self.file.scenario
+        for worker, devices in enumerate(deal(scenario.fleet.devices, self.workers)):
             ledger = LedgerTarget(
                 ledger_path(self.folder, worker),
                 worker,
@@ -177,7 +176,6 @@ class Preparation:
             )
             yield {
                 "run": self.run,
-                "keys": keys[keys_of(devices, count, len(keys))],
                 "devices": devices,
                 "device_ids": tuple(provisioned.devices[device].device_id for device in devices),
                 "model_numbers": tuple(int(self.plan.models[device]) for device in devices),

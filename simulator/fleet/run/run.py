@@ -49,8 +49,6 @@ GONE_AFTER_S: Final = 15
 """So many seconds in a row in which requests were made and none was answered: the target went away."""
 _LEAD_S: Final = 0.25
 """From the message Begin to the begin of the load: every worker has the message by then."""
-_BUILT_PER_S: Final = 20_000
-"""Devices that workers build in a second; the load begins so much later."""
 _WAIT_S: Final = 0.1
 _BUILD_S: Final = 120.0
 _BUILT_PER_S_AT_LEAST: Final = 1000
@@ -197,10 +195,8 @@ class Run:
         """
         try:
             self._wait_until_ready()
-            # Each worker builds its devices between the order and the begin.
-            after_s = _LEAD_S + self.record.devices / _BUILT_PER_S
-            self._began_s = self._now() + after_s
-            self._send(Begin(after_s))
+            self._began_s = self._now() + _LEAD_S
+            self._send(Begin(_LEAD_S))
             self._play_phases(self.scenario.phases)
             if self._workers.living and not self.unreachable:
                 self._drain(self.scenario.drain_s)

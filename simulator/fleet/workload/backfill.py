@@ -9,7 +9,7 @@ Each run sends a history of its own, with its own numbers and idempotency keys.
 from __future__ import annotations
 
 import asyncio
-import math
+import itertools
 import random
 import time
 from collections import Counter
@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, Final
 
 from agent.core.outbox import is_refused_for_good
-from agent.core.timekeeping import Schedule
+from agent.core.timekeeping import phase_s
 from agent.errors import ServiceError
 from agent.health import Backoff
 from agent.wire.encoding import to_rfc3339
@@ -34,13 +34,11 @@ from simulator.fleet.audit.ledger import (
 )
 from simulator.fleet.device.answers import Retries, is_refused
 from simulator.fleet.device.http_messages import HttpMessages, Reading, Request, read_settled, values_text
-from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt
-from simulator.fleet.plan import reading_schedule
 from simulator.fleet.scenario.model import BackfillScenario
-from simulator.fleet.signals import DeviceRandom, SignalSet
+from simulator.fleet.signals import READING, DeviceRandom, SignalSet, device_key
 from simulator.fleet.workload.base import DeviceJob, Leftover, MeasuredRequests, Measurement, WorkloadSummary
 from simulator.fleet.workload.devices import build_models
 from simulator.watched import into_loop, start_task
@@ -67,29 +65,25 @@ class BackfillJob(DeviceJob):
 
 
 def history_of(
-    signals: SignalSet, device: DeviceRandom, schedule: Schedule, *, from_s: float, to_s: float
-) -> Iterator[tuple[int, float, Mapping[str, float]]]:
-    """Every reading that a device would have made from one instant until before another, in the order of time.
+    signals: SignalSet, device: DeviceRandom, period_s: float, first_s: float, to_s: float
+) -> Iterator[tuple[int, int, Mapping[str, float]]]:
+    """Every reading that a device would have made from its first one until before an instant, in the order of time.
 
     Yields:
-        Its number, from 1 without gaps; its time, in whole milliseconds as the wire has them; its values.
+        Its number, from 1 without gaps; its time, epoch milliseconds; its values.
     """
-    sequence = 0
-    number = math.ceil((from_s - schedule.phase_s) / schedule.period_s)
-    while (time_s := round((schedule.phase_s + number * schedule.period_s) * 1000) / 1000) < to_s:
-        number += 1
-        if time_s >= from_s and (values := signals.read(device, time_s)):
-            sequence += 1
-            yield sequence, time_s, values
+    sequence = itertools.count(1)
+    for number in itertools.count():
+        recorded_ms = round((first_s + number * period_s) * 1000)
+        if recorded_ms >= to_s * 1000:
+            return
+        if values := signals.read(device, recorded_ms / 1000):
+            yield next(sequence), recorded_ms, values
 
 
 def end_of_history(began_s: float) -> float:
     """The last full hour before a run that begins then; both in seconds since the epoch."""
     return began_s // _HOUR_S * _HOUR_S
-
-
-class _Refused(Exception):
-    """The service will not have a device's readings."""
 
 
 class BackfillWorkload:
@@ -112,11 +106,13 @@ class BackfillWorkload:
         self._file_ledger = None if job.ledger is None else SqliteLedger(job.ledger, on_failure)
         self._ledger: Ledger = self._file_ledger or Ledger()
         self._waiting = iter(range(len(job.device_ids)))
-        self._under_way: set[int] = set()
+        self._under_way = 0
         self._left = dict.fromkeys(range(len(job.device_ids)))  # devices whose history is not handed over
         self._lanes: list[asyncio.Task[None]] = []
         self._sums: Counter[str] = Counter()  # of readings
-        self._sentences: Counter[str] = Counter()
+        self._refusals: Counter[str] = Counter()  # devices, by what the service said
+        intervals = (self._models[number].interval_s for number in job.model_numbers)
+        self._expected = sum(round(job.scenario.backfill.history_s / interval_s) for interval_s in intervals)
         self._began_s = self._flushed_s = 0.0
 
     @property
@@ -137,11 +133,9 @@ class BackfillWorkload:
         """``waiting_readings`` is an estimate until the last device's history was lived through."""
         sums = self._sums
         answered = sums["accepted"] + sums["refused"]
-        ended = self.devices - len(self._left)
-        waiting = answered / ended * len(self._left) if ended else float(self._expected())
         return {
-            "online": float(len(self._under_way)),
-            "waiting_readings": waiting if self._left else 0.0,
+            "online": float(self._under_way),
+            "waiting_readings": max(self._expected - answered, 1.0) if self._left else 0.0,
             "readings_sent": float(answered),
             "readings_accepted": float(sums["accepted"]),
         }
@@ -174,47 +168,42 @@ class BackfillWorkload:
             },
             **self._measurement.errors,
         }
-        failures = [f"{count} devices: {sentence}" for sentence, count in self._sentences.items()]
+        refusals = self._refusals.most_common(_SENTENCES_KEPT)
+        failures = [f"{count} devices: {sentence}" for sentence, count in refusals]
         return WorkloadSummary(failures=tuple(failures), missed=missed, extras=extras)
 
     # --- one device after the other ---------------------------------------------------------------------------------
 
     async def _go_on(self) -> None:
         for number in self._waiting:
-            self._under_way.add(number)
-            try:
-                await self._hand_over(number)
-            except _Refused as refusal:
-                sentence = str(refusal)
-                if sentence in self._sentences or len(self._sentences) < _SENTENCES_KEPT:
-                    self._sentences[sentence] += 1
-            self._under_way.discard(number)
+            self._under_way += 1
+            if refusal := await self._hand_over(number):
+                self._refusals[refusal] += 1
+            self._under_way -= 1
             del self._left[number]
 
-    async def _hand_over(self, number: int) -> None:
+    async def _hand_over(self, number: int) -> str:
+        """Send a device's history; why the service will not have some of it, which ends it, or nothing."""
         job, device = self._job, self._job.devices.start + number
-        telemetry = job.scenario.fleet.models[job.model_numbers[number]].telemetry
-        size = telemetry.batch if BATCH_SENSOR_DATA in job.offers else 1
-        own = reading_schedule(telemetry, job.scenario.seed, device)
+        seed, model = job.scenario.seed, self._models[job.model_numbers[number]]
+        size = model.batch if BATCH_SENSOR_DATA in job.offers else 1
         # The plan counts from the run's begin, which is the history's end.
-        schedule = Schedule(own.period_s, (job.to_s + own.phase_s) % own.period_s)
-        signals, random = self._model(number).signals, DeviceRandom(job.scenario.seed, device)
-        history = history_of(signals, random, schedule, from_s=self._from_s, to_s=job.to_s)
+        own_s = 0.0 if model.in_step else phase_s(device_key(seed, device), READING, model.interval_s)
+        first_s = self._from_s + (job.to_s + own_s - self._from_s) % model.interval_s
+        history = history_of(model.signals, DeviceRandom(seed, device), model.interval_s, first_s, job.to_s)
         while batch := list(islice(history, size)):
             readings = [self._write(device, *reading) for reading in batch]
             request = self._messages.readings(job.device_ids[number], readings, f"{job.run}-{device}")
             request.intended_s = time.monotonic()
-            await self._post(device, request)
+            if refused := await self._post(device, request):
+                return next(iter(refused.values()))
             if self._file_ledger is not None and time.monotonic() - self._flushed_s > 1.0:
                 self._flushed_s = time.monotonic()
                 self._file_ledger.flush()
+        return ""
 
-    async def _post(self, device: int, request: Request) -> None:
-        """Send one batch until it is answered for good.
-
-        Raises:
-            _Refused: the service will not have some of it.
-        """
+    async def _post(self, device: int, request: Request) -> dict[int, str]:
+        """Send one batch until it is answered for good; which of its readings the service refused, and why."""
         retries = Retries(_BACKOFF, random.random)
 
         def goes_again(error: ServiceError) -> bool:
@@ -234,21 +223,13 @@ class BackfillWorkload:
         except ServiceError as error:
             refused = dict.fromkeys(request.keys, str(error))
         self._note("accepted", "accepted", device, tuple(key for key in request.keys if key not in refused))
-        if refused:
-            self._note("refused", "refused", device, tuple(refused))
-            raise _Refused(next(iter(refused.values())))
+        self._note("refused", "refused", device, tuple(refused))
+        return refused
 
-    def _model(self, number: int) -> DeviceModel:
-        return self._models[self._job.model_numbers[number]]
-
-    def _expected(self) -> int:
-        span_s = self._job.to_s - self._from_s
-        return sum(round(span_s / self._model(number).interval_s) for number in range(self.devices))
-
-    def _write(self, device: int, sequence: int, time_s: float, values: Mapping[str, float]) -> Reading:
+    def _write(self, device: int, sequence: int, recorded_ms: int, values: Mapping[str, float]) -> Reading:
         """A reading as it goes out; written into the ledger first."""
         self._sums["made"] += 1
-        recorded_ms, at_s = round(time_s * 1000), self._run_s()
+        at_s = self._run_s()
         self._ledger.reading_sent(device, sequence, digest_values(values), recorded_ms, at_s, at_s)
         text = values_text({**values, SEQUENCE_NAME: self._first_number + sequence})
         return Reading(sequence, text, recorded_ms)

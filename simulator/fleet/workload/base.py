@@ -42,7 +42,7 @@ class ServiceJob:
     Attributes:
         scenario: the whole one.
         base_url: of the service.
-        keys: they take turns, where they do not belong to devices.
+        keys: those of the run; they take turns in what is no device's own request.
         offers: the service's extensions.
         ca_file: the authorities that alone are trusted there; None trusts the system's.
     """
@@ -57,7 +57,7 @@ class ServiceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceJob(ServiceJob):
-    """One worker's devices and what it needs for them, pickled; its keys are those of its devices.
+    """One worker's devices and what it needs for them, pickled.
 
     Attributes:
         run: identifies this run.
@@ -227,13 +227,16 @@ class TrackedLedger(Ledger):
     Args:
         ledger: keeps everything.
         commands: where the commands are.
+
+    Attributes:
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
     """
 
-    def __init__(self, ledger: Ledger, commands: CommandTracker, began_s: float = 0.0) -> None:
+    began_s = 0.0
+
+    def __init__(self, ledger: Ledger, commands: CommandTracker) -> None:
         self._ledger = ledger
         self._commands = commands
-        self._began_s = began_s
         # Nothing is added to these: the ledger itself is called, since each reading calls them.
         self.reading_sent = ledger.reading_sent  # type: ignore[method-assign]
         self.readings = ledger.readings  # type: ignore[method-assign]
@@ -244,7 +247,7 @@ class TrackedLedger(Ledger):
         stage = _STAGES.get(event)
         if stage is not None:
             state = _end_state(facts["detail"], facts["error"]) if stage is Stage.FINISHED else None
-            self._commands.mark(command_id, stage, at_s + self._began_s, state)
+            self._commands.mark(command_id, stage, at_s + self.began_s, state)
         elif event == "undeliverable":
             self._commands.end(command_id)
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal
 
 from simulator.fleet.device.model import Fleet
-from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Timer, Wheel
+from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Timer
 from simulator.fleet.faults import ActiveFaults, Fault
 from simulator.fleet.plan import Event
 from simulator.fleet.record import Span
@@ -24,20 +24,18 @@ class Agenda(Timer):
     """Calls for each event at its time, one for each time that the timer fires: the wheel bounds a turn of the loop.
 
     Args:
-        wheel: of the worker.
-        began_s: the run's begin on the wheel's clock; events count from it.
+        fleet: with the wheel, and the run's begin, from which events count.
         happen: called with each event.
 
     Attributes:
         events: that have not happened yet, in the order of time.
     """
 
-    __slots__ = ("_began_s", "_happen", "_wheel", "events")
+    __slots__ = ("_fleet", "_happen", "events")
 
-    def __init__(self, wheel: Wheel, began_s: float, happen: Callable[[Event], None]) -> None:
+    def __init__(self, fleet: Fleet, happen: Callable[[Event], None]) -> None:
         super().__init__()
-        self._wheel = wheel
-        self._began_s = began_s
+        self._fleet = fleet
         self._happen = happen
         self.events: deque[Event] = deque()
 
@@ -58,9 +56,9 @@ class Agenda(Timer):
         self._happen(event)
 
     def _wait(self) -> None:
-        due_s = self._began_s + self.events[0].time_s if self.events else NEVER
+        due_s = self._fleet.began_s + self.events[0].time_s if self.events else NEVER
         if due_s != self.due_s:
-            self._wheel.at(due_s, self)
+            self._fleet.wheel.at(due_s, self)
 
 
 class Switchboard:
