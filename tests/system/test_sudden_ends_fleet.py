@@ -100,7 +100,7 @@ def end_suddenly(*_: object, **_by_name: object) -> None:
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        ((readback, "_read_row"), "reading everything back ended unexpectedly: Sudden"),
+        ((readback, "_values_in"), "reading everything back ended unexpectedly: Sudden"),
         ((making, "fleet_page"), "the reports could not be made: Sudden"),
     ],
 )

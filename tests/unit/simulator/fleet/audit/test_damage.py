@@ -179,7 +179,6 @@ def add(row: Row, **more: Any) -> Row:
 
 STORED: dict[str, tuple[Callable[[Case], object], str]] = {
     "reading deleted": (lambda case: case.readings.pop(3), "1 lost"),
-    "last reading deleted": (lambda case: case.readings.pop(), "1 lost"),
     "all of a device deleted": (
         lambda case: [case.readings.remove(row) for row in of_one_device(case)],
         " lost",
@@ -211,37 +210,18 @@ STORED: dict[str, tuple[Callable[[Case], object], str]] = {
         "1 lost, 1 unknown",
     ),
     "the number gone": (values(lambda row: row.pop("fleet_sequence")), "1 lost, 1 unknown"),
-    "the number a text": (
-        values(lambda row: row.update(fleet_sequence=str(row["fleet_sequence"]))),
-        "1 lost, 1 unknown",
-    ),
-    "the number under another name": (
-        values(lambda row: row.update(sequence=row.pop("fleet_sequence"))),
-        "1 lost, 1 unknown",
-    ),
     "the number of another run": (
         values(lambda row: row.update(fleet_sequence=row["fleet_sequence"] + 2**40)),
         "1 readings of other runs",
     ),
     "a number as a text": (values(lambda row: row.update(humidity_percent=str(row["humidity_percent"]))), "1 altered"),
-    "a number rounded": (
-        values(lambda row: row.update(temperature_celsius=round(row["temperature_celsius"], 1))),
-        "1 altered",
-    ),
-    "dated a second later": (reading(later(1)), "1 altered"),
     "dated 2 ms later": (reading(later(0.002)), "1 altered"),
     "dated a day earlier": (reading(later(-86_400)), "1 lost"),
-    "dated 1970": (reading(lambda row: row.update(recorded_at=1)), "1 lost"),
-    "dated without a zone, at another hour": (
-        reading(lambda row: row.update(recorded_at="2020-01-01T00:00:00")),
-        "1 lost",
-    ),
     "the times of two exchanged": (lambda case: exchange(case, "recorded_at"), "2 altered"),
     "under another device of the run": (
         lambda case: case.readings[3].update(device_id=another_device(case, case.readings[3])),
         "1 lost",
     ),
-    "under a device of nobody": (reading(lambda row: row.update(device_id="stranger")), "1 lost"),
     "one that nobody sent": (
         lambda case: case.readings.append(
             add(
@@ -255,12 +235,9 @@ STORED: dict[str, tuple[Callable[[Case], object], str]] = {
         "1 unknown",
     ),
     "command deleted": (lambda case: case.commands.pop(2), "1 lost"),
-    "all commands deleted": (lambda case: case.commands.clear(), "0 listed"),
     "command stored twice": (lambda case: case.commands.append(add(case.commands[2], id="other")), "1 unknown"),
     "succeeded, stored as failed": (command(status="failed"), "1 altered"),
-    "succeeded, stored as rejected": (command(status="rejected"), "1 altered"),
     "succeeded, stored as queued": (command(status="queued"), "1 lost"),
-    "succeeded, stored as in_progress": (command(status="in_progress"), "1 lost"),
     "succeeded, stored as expired": (command(status="expired"), "1 lost"),
     "another payload": (command(command_payload={"command": "pong"}), "1 altered"),
     "another result": (command(result={"pong": "altered"}), "1 altered"),
@@ -344,12 +321,9 @@ GIVEN: dict[str, tuple[str, Callable[[Answer], object], ExitCode, str]] = {
     "500": ("both", status(500, "internal_error"), INCONCLUSIVE, "500"),
     "401": ("readings", status(401, "unauthorized"), INCONCLUSIVE, "401"),
     "a page of HTML": ("both", body(b"<!doctype html><html><body>Sign in</body></html>"), INCONCLUSIVE, UNREAD),
-    "white space": ("readings", body(b" "), INCONCLUSIVE, UNREAD),
     "half of the JSON": ("readings", body(b'{"data": [{"id": '), INCONCLUSIVE, UNREAD),
     "the connection breaks": ("readings", body(None), INCONCLUSIVE, UNREAD),
-    "null in its place": ("readings", body(b"null"), INCONCLUSIVE, UNREAD),
     "an object without a list": ("both", body(b'{"count": 30}'), INCONCLUSIVE, UNREAD),
-    "rows are arrays": ("readings", body(b'{"data": [[1, 2]], "has_more": false}'), INCONCLUSIVE, SHAPELESS),
     "one row is null": ("readings", rows(lambda each: each.append(None)), INCONCLUSIVE, SHAPELESS),  # type: ignore[arg-type]
     "readings are null": ("readings", row(lambda each: each.update(sensor_data=None)), INCONCLUSIVE, SHAPELESS),
     "rows name another device": ("readings", row(lambda each: each.update(device_id="another")), LOST, " lost"),
@@ -405,21 +379,29 @@ def change_ledger(case: Case, statement: str, *values: object) -> None:
         assert database.execute(statement, values).rowcount == 1
 
 
+A_START = "FROM command_events WHERE rowid = (SELECT min(rowid) FROM command_events WHERE kind = 'started')"
+
+
 @pytest.mark.parametrize(
-    ("statement", "words"),
+    ("statement", "code", "words"),
     [
-        ("DELETE FROM ledgers WHERE worker = 1", "3 of 6 devices have no ledger"),
-        ("UPDATE ledgers SET ended = 0 WHERE worker = 1", "has no end"),
+        (f"INSERT INTO command_events SELECT * {A_START}", LOST, "1 doubled"),
+        (f"DELETE {A_START}", LOST, "1 lost"),
+        ("DELETE FROM ledgers WHERE worker = 1", INCONCLUSIVE, "3 of 6 devices have no ledger"),
+        ("UPDATE ledgers SET ended = 0 WHERE worker = 1", INCONCLUSIVE, "has no end"),
         (
-            "INSERT INTO gaps VALUES (1, 1.0, 2.0, 7, 'the disk was full')",
-            "lacks 7 records from 1 s to 2 s: the disk was full",
+            "INSERT INTO gaps VALUES (1, 1.0, 2.0, 7, 'it was full')",
+            INCONCLUSIVE,
+            "7 records from 1 s to 2 s: it was full",
         ),
     ],
 )
-def test_a_ledger_that_is_not_whole_leaves_the_run_unjudged(case, statement, words):
+def test_an_effect_too_many_or_too_few_is_found_and_a_ledger_that_is_not_whole_proves_nothing(
+    case, statement, code, words
+):
     change_ledger(case, statement)
-    code, said = case.audit()
-    assert (code, words in said) == (INCONCLUSIVE, True), said
+    found, said = case.audit()
+    assert (found, words in said) == (code, True), said
 
 
 def test_a_reading_that_carries_another_time_than_that_at_which_it_was_made_fails_the_run(case):

@@ -12,49 +12,16 @@ from simulator.fleet.metrics.recorder import Recorder, Totals
 from simulator.fleet.metrics.thresholds import (
     AUDIT_COUNTS,
     OPERATIONS,
-    Source,
     ThresholdError,
-    Unit,
     judge_thresholds,
     parse,
 )
-from simulator.fleet.outcomes import FAILED, WAITED, OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import AuditRecord, RunRecord, Second, Span, StreamAudit, ThresholdResult
 from tests.support.fleet_runs import blank_record
 
 OK, LIMITED, TIMEOUT = OutcomeClass.OK, OutcomeClass.LIMITED, OutcomeClass.TIMEOUT
-RATE, SHARE, TIME, COUNT = Unit.RATE, Unit.SHARE, Unit.TIME, Unit.COUNT
 ROOT = Path(__file__).parents[5]
-
-
-@pytest.mark.parametrize(
-    ("text", "name", "outcomes", "measure", "limit"),
-    [
-        ("http.sensor_data.p99 < 250ms", "http.sensor_data", WAITED, "p99", (0.25, TIME)),
-        ("http.poll.limited.rate < 1%", "http.poll", {OutcomeClass.LIMITED}, "rate", (1.0, SHARE)),
-        ("http.poll.failed.count == 0", "http.poll", FAILED, "count", (0.0, COUNT)),
-        ("http.sensor_data.rate >= 2_000/s", "http.sensor_data", {OK}, "rate", (2000.0, RATE)),
-        ("http.p50 < 100us", "http", WAITED, "p50", (0.0001, TIME)),
-        ("commands.round_trip.p95 < 2s", "commands.round_trip", WAITED, "p95", (2.0, TIME)),
-        ("audit.commands.doubled == 0", "commands", {OK}, "doubled", (0.0, COUNT)),
-    ],
-)
-def test_a_threshold_says_what_how_and_how_much(text, name, outcomes, measure, limit):
-    threshold = parse(text)
-    assert (threshold.name, threshold.outcomes, threshold.measure) == (name, frozenset(outcomes), measure)
-    assert (pytest.approx(threshold.limit), threshold.unit) == limit
-    assert (threshold.expression, threshold.over_s, threshold.phase) == (text, None, None)
-
-
-def test_windows_phases_streams_and_the_ages_of_commands():
-    threshold = parse("http.sensor_data.p99 < 250 ms in hold over 1m", phases=["ramp", "hold"])
-    assert (threshold.phase, threshold.over_s) == ("hold", 60)
-    assert parse("http.poll.count == 0 in hold").phase == "hold"
-    assert (parse("audit.lost == 0").source, parse("audit.lost == 0").name) == (Source.AUDIT, "")
-    age = parse("commands.age[ping].failed.p99 < 1m", commands=["ping"])
-    assert (age.name, age.command, age.state) == ("commands.age", "ping", "failed")
-    assert age.outcomes == frozenset(OutcomeClass)
-    assert (parse("commands.expired.count == 0").state, parse("commands.count > 0").state) == ("expired", None)
 
 
 @pytest.mark.parametrize(
@@ -136,8 +103,40 @@ def test_timeouts_count_as_waiting_and_quick_refusals_do_not_help():
     assert result_of("http.poll.limited.rate < 89%", seconds).observed == pytest.approx(90.0)
     assert result_of("http.poll.failed.rate == 1%", seconds).held
     assert result_of("http.poll.failed.count == 30", seconds).held
-    assert result_of("http.poll.rate == 90/s", seconds).held
+    assert result_of("http.poll.rate == 5_400/m", seconds).held
     assert result_of("http.all.rate == 1000/s over 2s", seconds).held
+    assert result_of("http.p50 > 99_000 us", seconds).held
+    assert result_of("http.p50 < 0.0001h", seconds).held
+
+
+AGES = {
+    "commands.age[ping].failed": [2.0] * 3,
+    "commands.age[ping].succeeded": [1.0] * 6,
+    "commands.age[open].expired": [4.0],
+}
+
+
+@pytest.mark.parametrize(
+    ("expression", "observed"),
+    [
+        ("commands.age.max < 1h", 4.0),
+        ("commands.age[ping].max < 1h", 2.0),
+        ("commands.age[ping].succeeded.max < 1h", 1.0),
+        ("commands.count > 0", 10.0),
+        ("commands.age.all.count > 0", 10.0),
+        ("commands.expired.count == 0", 1.0),
+        ("commands.age.failed.rate < 1%", 30.0),
+    ],
+)
+def test_ages_of_commands_are_chosen_by_name_and_by_end_state(expression, observed):
+    recorder = Recorder()
+    for operation, ages in AGES.items():
+        for age_s in ages:
+            recorder.record(operation, OK, intended_s=0.0, sent_s=None, now_s=age_s)
+    second = recorder.cut(0).measured()
+    record = replace(run([])[0], operations=second.operations)
+    (result,) = judge_thresholds([parse(expression, commands=["ping"])], record, [second])
+    assert result.observed == pytest.approx(observed, rel=0.001)
 
 
 def test_what_was_not_measured_never_holds():
