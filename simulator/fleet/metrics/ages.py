@@ -14,8 +14,8 @@ Both are measured like operations, and are no exchanges by themselves.
 
 The way of a command by stage is measured like any operation, too: ``commands.delivered`` and so on. Each stage is the
 time since the one before it: ``sent`` from the planned instant to the service's answer, ``delivered`` until the device
-has it, ``started``, ``finished``, ``reported`` until the service has the result. Percentiles of stages do not add up,
-so the whole way is measured as well: ``commands.round_trip``, from the planned instant to the report.
+has it, ``started``, ``finished``, ``reported`` until the service has the result. Percentiles of stages do not add up:
+how long the whole way took is the command's age.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from typing import Final
 
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.metrics.recorder import Recorder, merge_operations
-from simulator.fleet.outcomes import WAITED, OutcomeClass
+from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.record import CommandEnds, Operations
 
 READING_AGE: Final = "readings.age"
@@ -64,12 +64,9 @@ def requests_of(operations: Operations) -> Operations:
 
 
 def stages_of(operations: Operations) -> dict[str, Histogram]:
-    """A command's way, by stage and for the round trip, as far as there are any.
-
-    Commands that never came back have waited, too: the round trip counts them with what they waited.
-    """
+    """A command's way by stage, as far as there are any."""
     return {
-        name.removeprefix(f"{FAMILY}."): merged(tally.response for at, tally in tallies.items() if at in WAITED)
+        name.removeprefix(f"{FAMILY}."): merged(tally.response for tally in tallies.values())
         for name in STAGE_OPERATIONS
         if (tallies := operations.get(name))
     }
@@ -111,13 +108,9 @@ class Stage(IntEnum):
     REPORTED = 5
 
 
-_DURATIONS: Final = (
-    *((f"{FAMILY}.{stage.name.lower()}", Stage(stage - 1), stage) for stage in Stage if stage is not Stage.PLANNED),
-    (f"{FAMILY}.round_trip", Stage.PLANNED, Stage.REPORTED),
-)
-"""Operation, and the stages that it is measured between."""
-STAGE_OPERATIONS: Final = tuple(operation for operation, _, _ in _DURATIONS)
-_ROUND_TRIP: Final = STAGE_OPERATIONS[-1]
+_DURATIONS: Final = {f"{FAMILY}.{stage.name.lower()}": (Stage(stage - 1), stage) for stage in list(Stage)[1:]}
+"""Operations, and the stages that they are measured between."""
+STAGE_OPERATIONS: Final = tuple(_DURATIONS)
 _ENDED_KEPT: Final = 65_536
 """Commands that ended and are not whole yet; of more than these the oldest is forgotten."""
 
@@ -210,7 +203,7 @@ class CommandTracker:
             trace.state = state
         if stage not in marks:
             marks[stage] = at_s
-            for operation, begin, end in _DURATIONS:
+            for operation, (begin, end) in _DURATIONS.items():
                 if stage in (begin, end) and begin in marks and end in marks:
                     self._measure(trace, operation, OutcomeClass.OK, marks[begin], marks[end])
         if stage is Stage.REPORTED:
@@ -255,9 +248,7 @@ class CommandTracker:
     def close(self, now_s: float) -> None:
         """The run is over: what is under way is a timeout that waited until now, and everything that is left counts."""
         for trace in self._traces.values():
-            if Stage.PLANNED in trace.marks:
-                self._measure(trace, _ROUND_TRIP, OutcomeClass.TIMEOUT, trace.marks[Stage.PLANNED], now_s)
-                self._measure_age(trace, EndState.OPEN, now_s)  # though its device may know how it ended
+            self._measure_age(trace, EndState.OPEN, now_s)  # though its device may know how it ended
         for trace in (*self._traces.values(), *self._ended.values()):
             self._forget(trace)
         self._traces.clear()

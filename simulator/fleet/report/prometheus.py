@@ -81,7 +81,7 @@ _TIMES: Final[Mapping[str, tuple[Labels, str, tuple[float, ...]]]] = {
     "command_age_seconds": ((*_WHEN, "command", "state"),
                             "From the order of a command until its end was known, or the run was over", _AGE_BOUNDS_S),
     "command_stage_seconds": ((*_WHEN, "stage"),
-                              "From the stage before to this one; round_trip: from ordered to reported", _AGE_BOUNDS_S),
+                              "From the stage before to this one", _AGE_BOUNDS_S),
 }  # fmt: skip
 
 

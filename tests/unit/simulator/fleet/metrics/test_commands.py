@@ -21,7 +21,7 @@ AT = {
     Stage.FINISHED: 13.75,
     Stage.REPORTED: 14.0,
 }
-TRUTH = {"sent": 0.5, "delivered": 1.0, "started": 0.25, "finished": 2.0, "reported": 0.25, "round_trip": 4.0}
+TRUTH = {"sent": 0.5, "delivered": 1.0, "started": 0.25, "finished": 2.0, "reported": 0.25}
 
 
 @pytest.mark.parametrize("order", [list(Stage), [2, 3, 4, 5, 1, 0], [2, 0, 3, 1, 4, 5]], ids=str)
@@ -41,16 +41,14 @@ def test_a_command_that_was_reported_is_forgotten_and_one_that_never_is_counts_a
     ways = CommandTracker(recorder, NAMES)
     for stage in Stage:
         ways.mark("c1", stage, AT[stage])
-    ways.mark("c2", Stage.PLANNED, 12.0)
+    ways.ordered("c2", 0, 12.0, None)
     ways.mark("foreign", Stage.DELIVERED, 12.0)
     assert len(ways) == 2
     ways.close(72.0)
     assert len(ways) == 0
     operations = recorder.cut(0).measured().operations
-    tally = operations["commands.round_trip"][OutcomeClass.TIMEOUT]
+    tally = operations["commands.age[ping].open"][OutcomeClass.TIMEOUT]
     assert (tally.count, Histogram.decode(tally.response).max_s) == (1, 60.0)
-    together = stages_of(operations)["round_trip"]
-    assert (together.count, together.min_s, together.max_s) == (2, 4.0, 60.0)
 
 
 def taken(ways, ledger, name, at_s=1.0, *, stream=0, expires_s=None):
