@@ -54,6 +54,7 @@ class Choices:
         page: items of a page; None gives everything at once.
         flat: stored readings come back without ``sensor_data`` around them.
         nameless: stored readings come back without their device.
+        device_filter: the parameter without which no readings are listed; empty lists those of all devices.
         refuses: readings are answered with 400.
         deaf: commands are taken, and listed to nobody.
         mute: lists of commands are answered with 500.
@@ -75,6 +76,7 @@ class Choices:
     page: int | None = None
     flat: bool = False
     nameless: bool = False
+    device_filter: str = ""
     refuses: bool = False
     deaf: bool = False
     mute: bool = False
@@ -106,7 +108,10 @@ class Plain:
         parts = urlsplit(target)
         query = {name: values[0] for name, values in parse_qs(parts.query).items()}
         offset = int(query.pop("from_item", None) or query.pop("cursor", None) or query.pop("offset", None) or 0)
-        if method == "GET":  # which filters there are is left open: this server has none, and ignores them
+        of_device = query.pop(self.choices.device_filter, None)
+        if self.choices.device_filter and (method, parts.path) == ("GET", "/sensor-data") and of_device is None:
+            return 400, {"error": f"{self.choices.device_filter} is missing"}, {}
+        if method == "GET":  # which filters there are is left open: all others are ignored
             query = {name: value for name, value in query.items() if name not in _FILTERS}
         extra = [*query, *(name for name in headers if name.lower() in {"idempotency-key", "prefer"})]
         if isinstance(body, dict) and parts.path in _MEMBERS:
@@ -117,9 +122,10 @@ class Plain:
             if extra:
                 self.beyond += [f"{method} {parts.path} {name}" for name in extra]
                 return 400, {"error": "unknown", "message": ", ".join(extra)}, {}
-            return self._act(method, [unquote(part) for part in parts.path.strip("/").split("/")], body, offset)
+            path = [unquote(part) for part in parts.path.strip("/").split("/")]
+            return self._act(method, path, body, offset, of_device)
 
-    def _act(self, method: str, path: list[str], body: Any, offset: int) -> Answered:
+    def _act(self, method: str, path: list[str], body: Any, offset: int, of_device: str | None) -> Answered:
         match method, path:
             case "GET", ["products"]:
                 return 200, self.products, {}
@@ -152,7 +158,8 @@ class Plain:
                 self.readings.append(body)
                 return self._written("data", {"stored": True})
             case "GET", ["sensor-data"]:
-                return self._listed("readings", [self._row(row) for row in self.readings], "/sensor-data", offset)
+                rows = [self._row(row) for row in self.readings if of_device in {None, row["device_id"]}]
+                return self._listed("readings", rows, "/sensor-data", offset)
             case "POST", ["database", "runtime-data"]:
                 if self.choices.results == 201 and self.choices.results_kept != "none":
                     if self.choices.results_kept == "altered":

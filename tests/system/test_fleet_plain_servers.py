@@ -69,13 +69,15 @@ def fleet(
         (Choices(results_kept="unlisted"), 3, "gives none of them back"),
         (Choices(refuses=True), 1, "was accepted"),
         (Choices(nameless=True), 3, "name no device"),
+        (Choices(nameless=True, device_filter="deviceId"), 0, "nothing was lost"),
         (Choices(deaf=True), 1, "never came to their devices"),
     ],
     ids=str,
 )
 def test_a_run_against_a_plain_server(tmp_path, choices, code, word):
     scenario, out = tmp_path / "s.yaml", tmp_path / "out"
-    scenario.write_text(SCENARIO)
+    by_device = f"audit: {{device_filter: {choices.device_filter}}}\n" if choices.device_filter else ""
+    scenario.write_text(SCENARIO + by_device)
     with plain_server(choices) as server:
         done = fleet(tmp_path, server.base_url, "run", str(scenario), "--out", str(out))
         assert done[0] == code, done[1]

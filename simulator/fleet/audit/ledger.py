@@ -407,6 +407,7 @@ class AuditRules(BaseModel):
         first_number: on the wire sequence numbers count from here; others are another run's.
         numbered: readings carry their sequence numbers.
         dialect: how the service speaks, as the scenario says.
+        device_filter: the query parameter by which it gives one device's readings, as the scenario says.
         dated_when_made: the times that readings carry are meant to be those at which they were made: not in a run whose
             scenario makes clocks wrong, and not where readings are of the past, or of no device.
         refusals_planned: the run makes readings on purpose that a service refuses.
@@ -419,6 +420,7 @@ class AuditRules(BaseModel):
     first_number: int = 0
     numbered: bool = True
     dialect: DialectConfig = DialectConfig()
+    device_filter: str | None = None
     dated_when_made: bool = False
     refusals_planned: bool = False
 

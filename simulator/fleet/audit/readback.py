@@ -111,7 +111,7 @@ class ReadBack:
 
     async def _read_all(self) -> None:
         with_commands = {index for (index,) in self._database.execute("SELECT DISTINCT device FROM command_events")}
-        if self.devices and not self._asks_by_parameters:
+        if self.devices and not self._asks_by_parameters and not self._rules.device_filter:
             try:
                 await self._readings_of_all()
             except (NotFound, Refused):  # then device by device
@@ -133,7 +133,7 @@ class ReadBack:
     # --- readings -----------------------------------------------------------------------------------------------------
 
     async def _readings(self, device: AuditedDevice) -> None:
-        query: dict[str, str | int] = {"device_id": device.device_id}
+        query: dict[str, str | int] = {self._rules.device_filter or "device_id": device.device_id}
         if self._asks_by_parameters:
             if self._window is not None:
                 query |= {"from": self._window.start, "to": self._window.stop}

@@ -194,6 +194,7 @@ class Preparation:
             first_number=first_number_of(self.run),
             numbered=scenario.kind == "backfill" or scenario.audit.numbers,
             dialect=scenario.target.dialect,
+            device_filter=scenario.audit.device_filter,
             dated_when_made=scenario.kind == "devices" and not any(fault.does("clock_ahead_s") for fault in faults),
             refusals_planned=any(fault.spoils_readings for fault in faults),
         )

@@ -480,6 +480,13 @@ class AuditedSettings(Section):
         description="Each reading carries its sequence number as one more value, fleet_sequence. Without it, readings "
         "of a device are identified by their millisecond: for a service that takes no unknown names.",
     )
+    device_filter: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=64,
+        description="Query parameter by which GET /sensor-data gives one device's readings, such as deviceId: all are "
+        "read device by device then. Left out: as the service announces it, else everything at once.",
+    )
 
 
 class BackfillSettings(Section):
