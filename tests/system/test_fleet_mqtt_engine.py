@@ -1,17 +1,14 @@
-"""The fleet's MQTT engine against a broker of somebody else (mosquitto), beside a client of somebody else (paho)."""
+"""The fleet's MQTT engine against a broker of somebody else (mosquitto)."""
 
 from __future__ import annotations
 
 import asyncio
-import queue
 import ssl
-import threading
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import paho.mqtt.client as paho
 import pytest
 import uvloop
 from mqtt5 import QoS, Will
@@ -25,38 +22,34 @@ from simulator.fleet.engine.addresses import TargetAddress
 from simulator.fleet.engine.mqtt import MqttSessions, Opening
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.certificates import Authority
-from tests.support.mosquitto import Mosquitto, end_client
 from tests.support.ports import free_port
 
 SOON_S = 60.0
-TIMEOUT_S = 60.0
 
 
 class Device:
-    """One device on the engine, and what it is told."""
+    """One client on the engine, and what it is told."""
 
-    def __init__(self, engine: MqttSessions, index: int, name: str, *, token: str = "t") -> None:  # noqa: S107 - it opens nothing
-        self.engine, self.index, self.name, self.token = engine, index, name, token
+    def __init__(self, engine: MqttSessions, name: str, *filters: str, token: str = "t") -> None:  # noqa: S107 - it opens nothing
+        self.engine, self.name, self.index = engine, name, id(self)
+        will = Will(topics.status(name), payload=b"offline", qos=QoS.AT_LEAST_ONCE, retain=True)
+        subscriptions = tuple((each, 1) for each in filters or [topics.commands_filter(name)])
+        self.opening = Opening(topics.user_name(name), Secret(token), subscriptions, will)
         self.connections = 0
         self.arrivals: list[tuple[str, bytes]] = []
-        self.loses_power = False  # when a message comes
         self.losses: list[tuple[Offline, OutcomeClass]] = []
         self.codes: list[int] = []
+        self.loses_power = False  # when a message comes
         self._changed = asyncio.Event()
-
-    def open(self) -> None:
-        name, subscriptions = topics.user_name(self.name), ((topics.commands_filter(self.name), 1),)
-        will = Will(topics.status(self.name), payload=b"offline", qos=QoS.AT_LEAST_ONCE, retain=True)
-        self.session = self.engine.open(self.index, Opening(name, Secret(self.token), subscriptions, will), self)
-
-    def publish(self, topic: str, payload: bytes = b"{}", *, retain: bool = False) -> None:
-        self.session.publish(topic, payload, self.acknowledged, retain=retain)
 
     async def until(self, is_so: Callable[[], Any]) -> None:
         async with asyncio.timeout(SOON_S):
             while not is_so():
                 self._changed.clear()
                 await self._changed.wait()
+
+    def open(self) -> None:
+        self.session = self.engine.open(self.index, self.opening, self)
 
     async def stand(self) -> None:
         count = self.connections
@@ -65,8 +58,16 @@ class Device:
         assert self.losses == []
 
     async def lose(self) -> tuple[Offline, OutcomeClass]:
+        self.open()
         await self.until(lambda: self.losses)
         return self.losses[-1]
+
+    async def publish(self, topic: str, payload: bytes = b"{}") -> int:
+        """The reason code."""
+        count = len(self.codes)
+        self.session.publish(topic, payload, self.acknowledged)
+        await self.until(lambda: len(self.codes) > count)
+        return self.codes[-1]
 
     def connected(self, now_s: float) -> None:
         self.connections += 1
@@ -89,42 +90,12 @@ class Device:
 
 
 @asynccontextmanager
-async def engine(port: int, **options: Any) -> AsyncIterator[MqttSessions]:
-    address = TargetAddress(options.pop("host", "127.0.0.1"), port, tls=options.pop("tls", None))
-    made = MqttSessions(address, **({"connect_timeout_s": TIMEOUT_S} | options))
+async def engine(port: int, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None) -> AsyncIterator[MqttSessions]:
+    made = MqttSessions(TargetAddress(host, port, tls=tls), connect_timeout_s=SOON_S)
     try:
         yield made
     finally:
         await made.close()
-
-
-class Onlooker:
-    """paho, in a thread of its own: sees what the broker hands on."""
-
-    def __init__(self, client: paho.Client, *filters: str) -> None:
-        self.client = client
-        self._seen: queue.Queue[tuple[str, bytes, bool]] = queue.Queue()
-        client.on_message = lambda _c, _d, message: self._seen.put((message.topic, message.payload, message.retain))
-        subscribed = threading.Event()
-        client.on_subscribe = lambda *_: subscribed.set()
-        client.subscribe([(each, 1) for each in filters])
-        assert subscribed.wait(SOON_S)
-
-    async def next(self) -> tuple[str, bytes, bool]:
-        return await asyncio.to_thread(self._seen.get, timeout=SOON_S)
-
-    async def tell(self, topic: str, payload: bytes) -> None:
-        info = self.client.publish(topic, payload, qos=1)
-        await asyncio.to_thread(info.wait_for_publish, SOON_S)
-
-
-@contextmanager
-def onlooker(broker: Mosquitto, *filters: str, **options: Any) -> Iterator[Onlooker]:
-    client = broker.client("onlooker", **options)
-    try:
-        yield Onlooker(client, *filters)
-    finally:
-        end_client(client)
 
 
 def run(work: Callable[[], Any]) -> None:
@@ -133,31 +104,29 @@ def run(work: Callable[[], Any]) -> None:
 
 def test_a_command_comes_again_until_it_is_acknowledged_also_after_a_power_cut(start_mosquitto):
     broker = start_mosquitto()
-    topic = topics.command("d1", "c1")
+    first, second = (topics.command("d1", "c1"), b"1"), (topics.command("d1", "c2"), b"2")
 
     async def work() -> None:
         async with engine(broker.port) as made:
-            with onlooker(broker, topics.status("d1")) as seen:
-                device = Device(made, 0, "d1")
-                await device.stand()
-                device.loses_power = True
-                await seen.tell(topic, b'{"id":"c1"}')
-                await device.until(lambda: device.arrivals)
-                assert await seen.next() == (topics.status("d1"), b"offline", False)  # the will
+            gateway, device = Device(made, "g", topics.status("d1")), Device(made, "d1")
+            await gateway.stand()
+            await device.stand()
+            device.loses_power = True
+            await gateway.publish(*first)
+            await gateway.until(lambda: gateway.arrivals)
+            assert gateway.arrivals == [(topics.status("d1"), b"offline")], "the will"
 
-                device.loses_power = False
-                await device.stand()
-                await device.until(lambda: len(device.arrivals) == 2)
-                # The broker has it once what came after it is acknowledged, too.
-                device.publish(topics.sensor_data("d1"))
-                await device.until(lambda: device.codes)
-                made.cut(0)
+            device.loses_power = False
+            await device.stand()
+            await device.until(lambda: len(device.arrivals) == 2)
+            # The broker has its acknowledgement once it acknowledges what came after that.
+            await device.publish(topics.sensor_data("d1"))
+            made.cut(device.index)
 
-                await device.stand()
-                await seen.tell(topics.command("d1", "c2"), b"{}")
-                await device.until(lambda: len(device.arrivals) > 2)
-                first = topic, b'{"id":"c1"}'
-                assert device.arrivals == [first, first, (topics.command("d1", "c2"), b"{}")]
+            await device.stand()
+            await gateway.publish(*second)
+            await device.until(lambda: len(device.arrivals) > 2)
+            assert device.arrivals == [first, first, second]
 
     run(work)
 
@@ -170,16 +139,13 @@ def test_the_rules_of_broker_config_hold_for_virtual_devices(start_mosquitto, tm
 
     async def work() -> None:
         async with engine(broker.port) as made:
-            stranger, device = Device(made, 0, "d1", token="wrong"), Device(made, 1, "d1", token="right")
-            stranger.open()
+            stranger, device = Device(made, "d1", token="wrong"), Device(made, "d1", token="right")
             error, outcome = await stranger.lose()
             assert isinstance(error, LockedOut)
             assert outcome is OutcomeClass.REFUSED
             await device.stand()
-            device.publish(topics.sensor_data("d2"))
-            device.publish(topics.sensor_data("d1"))
-            await device.until(lambda: len(device.codes) == 2)
-            assert sorted(device.codes) == [0x10, 0x87]  # nobody listens; not authorized
+            assert await device.publish(topics.sensor_data("d2")) == 0x87, "not authorized"
+            assert await device.publish(topics.sensor_data("d1")) == 0x10, "nobody listens"
 
     run(work)
 
@@ -194,36 +160,26 @@ def test_all_sessions_share_one_tls_context(start_mosquitto, tmp_path: Path):
     strangers = ssl.create_default_context(cafile=str(Authority(tmp_path / "other").certificate))
 
     async def work() -> None:
-        async with engine(broker.port, tls=trusting, host="localhost") as made:
-            devices = [Device(made, n, f"d{n}") for n in range(5)]
-            for device in devices:
-                device.open()
-            for device in devices:
-                await device.until(lambda device=device: device.connections)
-                device.publish(topics.sensor_data(device.name), b"x" * 100_000)
-            for device in devices:
-                await device.until(lambda device=device: device.codes)
-        async with engine(broker.port, tls=strangers, host="localhost") as made:
-            device = Device(made, 0, "d1")
-            device.open()
-            error, outcome = await device.lose()
+        async with engine(broker.port, "localhost", trusting) as made:
+            for number in range(5):
+                device = Device(made, f"d{number}")
+                await device.stand()
+                assert await device.publish(topics.sensor_data(device.name), b"x" * 100_000) == 0x10
+        async with engine(broker.port, "localhost", strangers) as made:
+            error, outcome = await Device(made, "d1").lose()
             assert "certificate" in str(error)
             assert outcome is OutcomeClass.TRANSPORT
         async with engine(broker.port) as made:
-            device = Device(made, 0, "d1")
-            device.open()
-            assert "TLS" in str((await device.lose())[0])
+            assert "TLS" in str((await Device(made, "d1").lose())[0])
 
     run(work)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "no-such-host.invalid", "x" * 300])
-def test_a_broker_that_cannot_be_reached_is_a_sentence(host, monkeypatch):
+def test_a_broker_that_cannot_be_reached_is_a_sentence(host):
     async def work() -> None:
-        async with engine(free_port(), host=host) as made:
-            device = Device(made, 0, "d1")
-            device.open()
-            error, outcome = await device.lose()
+        async with engine(free_port(), host) as made:
+            error, outcome = await Device(made, "d1").lose()
             assert outcome is OutcomeClass.TRANSPORT
             assert host in str(error)
 

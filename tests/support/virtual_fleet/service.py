@@ -79,6 +79,7 @@ class Service:
     stored: list[dict[str, Any]] = field(default_factory=list)
     commands: dict[str, dict[str, Any]] = field(default_factory=dict)
     results: list[Any] = field(default_factory=list)
+    replays: dict[str, tuple[bytes, tuple[int, Any]]] = field(default_factory=dict)
     held: dict[str, list[Reply]] = field(default_factory=lambda: defaultdict(list))
     deliver: Callable[[str, dict[str, Any]], None] = lambda _device_id, _record: None
 
@@ -103,7 +104,12 @@ class Service:
         query = {name: values[-1] for name, values in parse_qs(parts.query).items()}
         if operation == "GET /devices/*/commands":
             return self._poll(steps[1], query, reply)
-        reply(*self._answer(operation, steps, query, request.body))
+        key = request.headers.get("idempotency-key", "")
+        body, answer = self.replays.get(key) or (request.body, self._answer(operation, steps, query, request.body))
+        assert body == request.body, "the same idempotency key with another body"
+        if key:
+            self.replays[key] = body, answer
+        reply(*answer)
         return 0.0
 
     def release(self, device_id: str, reply: Reply) -> None:
@@ -113,10 +119,13 @@ class Service:
             reply(200, page(self.open(device_id)))
 
     def open(self, device_id: str) -> list[dict[str, Any]]:
-        """The commands that a device is to carry out."""
+        """The commands that a device is to carry out, which are delivered by that."""
         now = to_rfc3339(self.clock.time())
         mine = [each for each in self.commands.values() if each["device_id"] == device_id]
-        return [each for each in mine if each["status"] not in FINAL and each.get("expires_at", "9") > now]
+        for each in mine:
+            if each["status"] == "queued":
+                each["status"] = "delivered" if each.get("expires_at", "9") > now else "expired"
+        return [each for each in mine if each["status"] not in FINAL]
 
     def date(self) -> str:
         return formatdate(self.clock.time(), usegmt=True)
@@ -173,6 +182,8 @@ class Service:
         return (404, {"error": "not_found"}) if gone is None else (204, None)
 
     def _report(self, command_id: str, value: dict[str, Any]) -> tuple[int, Any]:
+        if self.commands[command_id]["status"] in FINAL:
+            return 409, {"error": "command_finished"}
         self.commands[command_id].update(value)
         self.results.append(value)
         return 200, self.commands[command_id]

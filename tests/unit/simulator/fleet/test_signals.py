@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from statistics import mean, pstdev
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -22,7 +23,7 @@ REPLAY = {"kind": "csv", "file": "values.csv", "column": "value"}
 EVERYTHING = {
     "constant": {"kind": "constant", "value": 3.5},
     "day": {"kind": "diurnal", "mean": 12, "amplitude": 8, "noise": 0.2, "spread": 1},
-    "walk": {"kind": "random_walk", "start": 21, "step": 0.09, "spread": 2},
+    "walk": {"kind": "random_walk", "start": 21, "step": 0.09},
     "door": {
         "kind": "markov",
         "states": {"shut": {"value": 0, "stay_s": 600}, "open": {"value": 1, "stay_s": 60}},
@@ -41,50 +42,55 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def signals(folder: Path, document, **options):
-    return build_signals(READER.validate_python(document), folder=folder, **options)
+def signals(folder: Path, document):
+    return build_signals(READER.validate_python(document), folder=folder)
 
 
-def played_as(folder: Path, settings, **options):
+def played_as(folder: Path, settings):
     """The one signal of these settings, as a function of device and time."""
-    made = signals(folder, {"v": settings}, **options)
+    made = signals(folder, {"v": settings})
     return lambda device, time_s: made.read(device, time_s)["v"]
 
 
-def test_every_kind_gives_the_readings_that_it_always_gave(folder):
-    """Golden values: a change here changes what every stored seed means."""
-    assert signals(folder, EVERYTHING).read(A, NOW) == GOLDEN
-
-
-GOLDEN: dict[str, float] = {
-    "constant": 3.5,
-    "day": 8.1,
-    "walk": 24.65,
-    "door": 0.0,
-    "replay": 1.82,
-    "battery": 42.95,
-    "own": 51.0,
-}
-
-
 def test_every_kind_is_the_same_in_any_order_and_in_another_process(folder):
-    document = {name: each for name, each in EVERYTHING.items() if EVERYTHING[name]["kind"] not in {"python", "csv"}}
     program = (
-        "import json, sys; from simulator.fleet.signals import DeviceRandom, signals_of_json;"
-        "signals = signals_of_json(json.load(sys.stdin));"
+        "import json, sys; from pathlib import Path; from pydantic import TypeAdapter;"
+        "from simulator.fleet.signals import DeviceRandom, SignalMap, build_signals;"
+        "settings = TypeAdapter(SignalMap).validate_python(json.load(sys.stdin));"
+        f"signals = build_signals(settings, folder=Path({str(folder)!r}));"
         f"print(json.dumps([signals.read(DeviceRandom(7, 3), {NOW} + n * 61) for n in range(40)]))"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
-        input=json.dumps(document).encode(),
+        input=json.dumps(EVERYTHING).encode(),
         capture_output=True,
         check=True,
         timeout=60,
     )
-    here, device = signals(folder, document), DeviceRandom(7, 3)
+    here, device = signals(folder, EVERYTHING), DeviceRandom(7, 3)
     backwards = [here.read(device, NOW + n * 61) for n in reversed(range(40))]
     assert json.loads(done.stdout) == backwards[::-1]
     assert here.read(DeviceRandom(7, 4), NOW) != here.read(device, NOW) != here.read(DeviceRandom(8, 3), NOW)
+
+
+def test_each_kind_is_what_its_settings_say(folder):
+    fleet = [DeviceRandom(1, n) for n in range(1000)]
+    day = played_as(folder, {"kind": "diurnal", "mean": 12, "amplitude": 8})
+    assert (day(A, NOW + 15 * 3600), day(A, NOW + 3 * 3600)) == (20, 4)
+    walk = played_as(folder, {"kind": "random_walk", "start": 21, "step": 0.1, "digits": 9})
+    assert mean(walk(each, NOW) for each in fleet) == pytest.approx(21, abs=0.3)
+    assert pstdev(walk(each, NOW + 1) - walk(each, NOW) for each in fleet) == pytest.approx(0.1, rel=0.1)
+    door = played_as(folder, EVERYTHING["door"])
+    assert mean(door(each, NOW) for each in fleet) == pytest.approx(60 / 660, abs=0.03)
+    changes = sum(door(A, NOW + n * 3) != door(A, NOW + n * 3 + 3) for n in range(100_000))
+    assert changes == pytest.approx(2 * 300_000 / 660, rel=0.1)
+    battery = [played_as(folder, {"kind": "battery"})(each, NOW) for each in fleet]
+    assert (min(battery), max(battery), mean(battery)) == pytest.approx((5, 100, 52.5), abs=2)
+    noise = played_as(folder, {"kind": "constant", "value": 5, "noise": 2})
+    assert pstdev(noise(A, NOW + n) for n in range(1000)) == pytest.approx(2, rel=0.1)
+    spread = played_as(folder, {"kind": "constant", "value": 5, "spread": 3})
+    assert pstdev(spread(each, NOW) for each in fleet) == pytest.approx(3, rel=0.1)
+    assert spread(A, NOW) == spread(A, NOW + 3600)
 
 
 # --- recordings -------------------------------------------------------------------------------------------------------
@@ -100,31 +106,6 @@ def test_a_recording_is_played_with_straight_lines_and_begins_again(folder):
     assert len({own(DeviceRandom(1, n), NOW) for n in range(40)}) > 20
 
 
-def test_every_file_that_cannot_be_used_is_said_at_once(folder):
-    (folder / "bad.csv").write_text("time,value\n1,1\n1,2\n", encoding="utf-8")
-    (folder / "words.csv").write_text("value\none\n", encoding="utf-8")
-    (folder / "clock.csv").write_text("time,value\nnoon,1\n", encoding="utf-8")
-    replay = {"kind": "csv", "column": "value", "every_s": 1}
-    document = {
-        "none": {**replay, "file": "none.csv"},
-        "column": {**replay, "file": "values.csv", "column": "valu"},
-        "bad": {"kind": "csv", "column": "value", "time_column": "time", "file": "bad.csv"},
-        "words": {**replay, "file": "words.csv"},
-        "clock": {"kind": "csv", "column": "value", "time_column": "time", "file": "clock.csv"},
-    }
-    with pytest.raises(ConfigurationError) as caught:
-        signals(folder, document)
-    said = "\n".join(caught.value.faults)
-    for sentence in (
-        "none.csv: cannot be read: No such file or directory",
-        "values.csv: has no column 'valu'; it has time, value",
-        "bad.csv: line 3: time does not rise",
-        "words.csv: line 2: value 'one' is no number; leave the cell empty for none",
-        "clock.csv: line 2: time 'noon' is no time",
-    ):
-        assert sentence in said, (sentence, said)
-
-
 # --- functions of a file ----------------------------------------------------------------------------------------------
 
 
@@ -138,21 +119,33 @@ def test_a_function_of_a_file_gives_the_readings_of_a_run_that_allows_it(folder,
     assert made.read(DeviceRandom(1, 4), NOW + 3) == {"own": 44.0}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("x = 1\n", "has no function 'value'"),
-        ("def value(:\n", "line 1: SyntaxError"),
-        ("def value(device, time):\n    return 1 / 0\n", "line 2: ZeroDivisionError"),
-        ("def value(device, time):\n    return 'warm'\n", "value() returned 'warm', and has to return a number"),
-        ("def value(device, time):\n    return True\n", "value() returned True, and has to return a number"),
-    ],
-)
-def test_a_file_without_a_function_that_gives_numbers_is_one_line(tmp_path, text, said):
-    (tmp_path / "wrong.py").write_text(text, encoding="utf-8")
+BAD_FILES = [
+    ("csv", None, "cannot be read: No such file or directory"),
+    ("csv", "time,valu\n1,1\n", "has no column 'value'; it has time, valu"),
+    ("csv", "time,value\n1,1\n1,2\n", "line 3: time does not rise"),
+    ("csv", "time,value\n1,one\n", "line 2: value 'one' is no number; leave the cell empty for none"),
+    ("csv", "time,value\nnoon,1\n", "line 2: time 'noon' is no time"),
+    ("csv", "time,value\n1,\n", "has no value in column 'value'"),
+    ("python", "x = 1\n", "has no function 'value'"),
+    ("python", "def value(:\n", "line 1: SyntaxError"),
+    ("python", "def value(device, time):\n    return 1 / 0\n", "line 2: ZeroDivisionError"),
+    ("python", "def value(device, time):\n    return 'warm'\n", "returned 'warm', and has to return a number"),
+    ("python", "def value(device, time):\n    return True\n", "returned True, and has to return a number"),
+]
+
+
+def test_every_file_that_cannot_be_used_is_said_at_once_in_one_line(tmp_path):
+    document = {}
+    for number, (kind, text, _) in enumerate(BAD_FILES):
+        columns = {"column": "value", "time_column": "time"} if kind == "csv" else {}
+        document[f"r{number}"] = {"kind": kind, "file": f"file{number}", **columns}
+        if text is not None:
+            (tmp_path / f"file{number}").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigurationError) as caught:
-        signals(tmp_path, {"own": {"kind": "python", "file": "wrong.py"}})
-    assert said in "\n".join(caught.value.faults)
+        signals(tmp_path, document)
+    for number, (fault, (*_, said)) in enumerate(zip(caught.value.faults, BAD_FILES, strict=True)):
+        assert fault.startswith(f"r{number}: {tmp_path}/file{number}: ")
+        assert said in fault
 
 
 # --- settings ---------------------------------------------------------------------------------------------------------

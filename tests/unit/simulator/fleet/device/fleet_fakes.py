@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
-from simulator.fleet.device.model import Observer
+from simulator.fleet.device.model import Fleet, Observer
 from simulator.fleet.engine.http_answers import Caller
+from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 
@@ -89,6 +90,21 @@ def read_request(device: int, message: bytes, sent_s: float, timeout_s: float) -
     assert version == "HTTP/1.1"
     assert int(headers.get("content-length", 0)) == len(body)
     return Request(device, method, target, headers, body, sent_s, timeout_s)
+
+
+def a_fleet(clock: VirtualClock, **options: Any) -> Fleet:
+    """What the devices of a test have in common."""
+    return Fleet(
+        **{
+            "wheel": Wheel(clock),
+            "offers": frozenset(),
+            "seed": 1,
+            "run": "run",
+            "monotonic": clock.time,
+            "wall": lambda: START_S + clock.time(),
+            **options,
+        }
+    )
 
 
 class RecordingLedger(Ledger):

@@ -12,12 +12,17 @@ from agent.core.timekeeping import PollIntervals
 from agent.wire.encoding import parse_time
 from agent.wire.server import ALL_EXTENSIONS, BATCH_SENSOR_DATA, LONG_POLL
 from simulator.fleet.device.driver import HttpDriver
-from simulator.fleet.device.model import DeviceModel, Fleet, Member
+from simulator.fleet.device.model import DeviceModel, Member
 from simulator.fleet.engine.addresses import RequestHead, read_origin
-from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, FakeEngine, RecordingLedger, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import (
+    START_S,
+    FakeEngine,
+    RecordingLedger,
+    RecordingObserver,
+    a_fleet,
+)
 
 NOTHING = (200, {}, b'{"data":[],"next_cursor":null,"has_more":false}')
 MINUTE = DeviceModel(interval_s=60.0, polling=PollIntervals(60.0, 60.0, 60.0), wait_s=0.0)
@@ -36,16 +41,13 @@ class Bench:
         self.answer = answer
         self.ledger = RecordingLedger()
         self.observer = RecordingObserver()
-        fleet = Fleet(
-            wheel=Wheel(self.clock),
+        fleet = a_fleet(
+            self.clock,
             offers=offers,
-            seed=1,
-            run="run",
             numbered=True,
             began_s=1000.0,
             ledger=self.ledger,
             observer=self.observer,
-            monotonic=self.clock.time,
             wall=lambda: START_S + self.clock.time() + wall_off_s,
         )
         members = [Member(f"d{number}", "p", model) for number in range(devices)]

@@ -9,11 +9,10 @@ import pytest
 from agent.wire import topics
 from agent.wire.topics import Notice, Receipt, encode
 from simulator.fleet.device.driver import MqttDriver
-from simulator.fleet.device.model import DeviceModel, Fleet, Member
+from simulator.fleet.device.model import DeviceModel, Member
 from simulator.fleet.device.mqtt_device import SPREAD_S
-from simulator.fleet.engine.wheel import Wheel
 from tests.support.virtual_clock import VirtualClock
-from tests.unit.simulator.fleet.device.fleet_fakes import START_S, RecordingLedger, RecordingObserver
+from tests.unit.simulator.fleet.device.fleet_fakes import RecordingLedger, RecordingObserver, a_fleet
 
 ID = "dev-1"
 
@@ -24,16 +23,7 @@ class Broker:
     def __init__(self) -> None:
         self.clock, self.observer, self.ledger = VirtualClock(1000.0), RecordingObserver(), RecordingLedger()
         self.published: list[tuple[str, bytes]] = []
-        fleet = Fleet(
-            wheel=Wheel(self.clock),
-            offers=frozenset(),
-            seed=1,
-            run="run",
-            ledger=self.ledger,
-            observer=self.observer,
-            monotonic=self.clock.time,
-            wall=lambda: START_S + self.clock.time(),
-        )
+        fleet = a_fleet(self.clock, ledger=self.ledger, observer=self.observer)
         self.driver = MqttDriver(self, fleet, [Member(ID, "product", DeviceModel(interval_s=10.0))])
         self.driver.switch_on(0)
         self.pass_s(SPREAD_S)
