@@ -28,7 +28,7 @@ from simulator.fleet.device.model import DeviceModel, Fleet, Member, Observer
 from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.preflight import raise_descriptor_limit
-from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.engine.timers import LoopClock, Timers
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Recorder
@@ -131,17 +131,17 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
         wait_s=0.0,
     )
     origin = read_origin(given.url)
-    wheel = Wheel(LoopClock())
+    timers = Timers(LoopClock())
     sources = (
         tuple(f"127.0.0.{number + 1}" for number in range(given.devices // _SOURCE_SHARE + 1))
         if given.per_device
         else ()
     )
     per_device, pool = given.per_device, given.pool
-    engine = Http1Engine(origin, wheel, per_device=per_device, device_sockets=1, pool=pool, sources=sources)
+    engine = Http1Engine(origin, timers, per_device=per_device, device_sockets=1, pool=pool, sources=sources)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
     offers = frozenset({IDEMPOTENCY_KEY})
-    fleet = Fleet(wheel=wheel, offers=offers, seed=1, run="benchmark", numbered=True, observer=observer)
+    fleet = Fleet(timers=timers, offers=offers, seed=1, run="benchmark", numbered=True, observer=observer)
     driver = HttpDriver(engine, fleet, members, [RequestHead(origin, KEYS)] * given.devices)
     return driver, engine
 

@@ -26,7 +26,7 @@ from simulator.fleet.engine.addresses import read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.http_answers import Headers
 from simulator.fleet.engine.preflight import raise_descriptor_limit
-from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.engine.timers import LoopClock, Timers
 from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Cut, Recorder
 from simulator.fleet.outcomes import OutcomeClass, class_of
@@ -68,9 +68,9 @@ class Load:
 class _Run:
     """What the devices share."""
 
-    def __init__(self, engine: Http1Engine, wheel: Wheel, url: str) -> None:
+    def __init__(self, engine: Http1Engine, timers: Timers, url: str) -> None:
         self.engine = engine
-        self.wheel = wheel
+        self.timers = timers
         origin = read_origin(url)
         self.head = HEAD.format(path=origin.prefix or "/", authority=origin.authority).encode()
         self.recorder = Recorder()
@@ -217,9 +217,9 @@ async def run_closed(url: str, *, connections: int, per_device: bool, seconds: f
 
 def _start(url: str, connections: int, *, per_device: bool) -> tuple[Http1Engine, _Run]:
     sources = tuple(f"127.0.0.{number + 1}" for number in range(connections // _SOURCE_SHARE + 1))
-    wheel = Wheel(LoopClock())
-    engine = Http1Engine(read_origin(url), wheel, per_device=per_device, pool=connections, sources=sources)
-    return engine, _Run(engine, wheel, url)
+    timers = Timers(LoopClock())
+    engine = Http1Engine(read_origin(url), timers, per_device=per_device, pool=connections, sources=sources)
+    return engine, _Run(engine, timers, url)
 
 
 def _resident_bytes() -> int:

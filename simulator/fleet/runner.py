@@ -20,7 +20,7 @@ from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Fleet, Member, Observer
 from simulator.fleet.engine.addresses import RequestHead, read_origin
 from simulator.fleet.engine.http import Http1Engine
-from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.engine.timers import LoopClock, Timers
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.watched import ENDED, PartEnded, make_thread
 
@@ -222,13 +222,13 @@ class FleetThread:
     async def _build(self) -> None:
         target = self._target
         origin = read_origin(target.base_url)
-        wheel = Wheel(LoopClock())
+        timers = Timers(LoopClock())
         connections = max(1, _SOCKETS_PER_DEVICE * len(self._identities))
-        self._engine = Http1Engine(origin, wheel, pool=connections)
+        self._engine = Http1Engine(origin, timers, pool=connections)
         self._changed = asyncio.Event()
         ledger = MemoryLedger(self._ledgers)
         fleet = Fleet(
-            wheel=wheel,
+            timers=timers,
             offers=target.offers,
             seed=self._seed,
             run=uuid4().hex[:12],

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class VirtualClock:
-    """A :class:`~simulator.fleet.engine.wheel.Clock` that jumps from one appointment to the next.
+    """A :class:`~simulator.fleet.engine.timers.Clock` that jumps from one appointment to the next.
 
     Args:
         start_s: what it shows first.

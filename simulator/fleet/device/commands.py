@@ -27,7 +27,7 @@ from simulator.fleet.audit.ledger import CommandEvent, digest_document
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
 from simulator.fleet.device.http_messages import Request
-from simulator.fleet.engine.wheel import NEVER
+from simulator.fleet.engine.timers import NEVER
 from simulator.fleet.outcomes import Attempt
 
 if TYPE_CHECKING:  # a device has commands, which are a device's

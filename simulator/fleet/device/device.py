@@ -1,6 +1,6 @@
 """A virtual device: the agent's own core between sensors and channels, with a disk that outlives its power.
 
-A device is one object and one timer on the wheel, for ever; what it knows and does begins with the power and ends with
+A device is one object and one timer, for ever; what it knows and does begins with the power and ends with
 it, but for the disk. Commands come through one channel, reports and readings leave through the other, and neither waits
 for the other: results first, then progress, then readings, one request at a time, kept until the service has them. What
 differs between the transports is in :mod:`~simulator.fleet.device.http_device` and
@@ -24,7 +24,7 @@ from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk
 from simulator.fleet.device.http_messages import HttpMessages, Request, values_text
 from simulator.fleet.device.model import Member
-from simulator.fleet.engine.wheel import NEVER, Timer
+from simulator.fleet.engine.timers import NEVER, Timer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import READING, DeviceRandom, device_key
 
@@ -133,7 +133,7 @@ class Device(Timer, ABC):
         if not self.is_on:
             return
         self.driver.engine.cut(self.index)
-        self.fleet.wheel.cancel(self)
+        self.stop()
         in_flight = self.disk.in_flight
         if self.posted is not None and self.posted.report is None and in_flight is not None:
             # What is on its way may have arrived or not.
@@ -180,7 +180,7 @@ class Device(Timer, ABC):
     def wait_until(self, due_s: float) -> None:
         """Wake up then; at the end of each turn."""
         if due_s != self.due_s:
-            self.fleet.wheel.at(due_s, self)
+            self.fleet.timers.at(due_s, self)
         if not self.driver.is_sampling:
             self.driver.note(self.index, settled=self.is_settled)
             self.fleet.on_news()

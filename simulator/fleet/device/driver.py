@@ -19,7 +19,7 @@ from simulator.fleet.device.mqtt_device import MqttDevice, MqttMessages
 from simulator.fleet.engine.addresses import RequestHead
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.mqtt import MqttSessions
-from simulator.fleet.engine.wheel import NEVER
+from simulator.fleet.engine.timers import NEVER
 from simulator.fleet.outcomes import OutcomeClass
 
 
@@ -82,7 +82,7 @@ class DeviceDriver(ABC):
         self.phases_end_s = from_s
         self.is_sampling = False
         self._unreached += 1
-        self.fleet.wheel.for_each(self.devices, lambda device: device.look(), self._all_reached)
+        self.fleet.timers.for_each(self.devices, lambda device: device.look(), self._all_reached)
 
     def note(self, index: int, *, settled: bool) -> None:
         """Note whether a device that reads its sensors no more has now handed over everything."""

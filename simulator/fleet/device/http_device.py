@@ -23,7 +23,7 @@ from simulator.fleet.device.links import DOWN
 from simulator.fleet.device.model import RUN_OVER, Member
 from simulator.fleet.engine.addresses import RequestHead
 from simulator.fleet.engine.http_answers import Headers, HttpAnswer
-from simulator.fleet.engine.wheel import NEVER
+from simulator.fleet.engine.timers import NEVER
 from simulator.fleet.outcomes import OutcomeClass
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's

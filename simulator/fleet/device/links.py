@@ -104,7 +104,7 @@ class Links:
 
     def _call_at(self, at_s: float, caller: Caller, call: Callable[[], object]) -> None:
         """Call it then, if the caller still wants an answer."""
-        self._fleet.wheel.at(at_s, lambda: call() if caller.is_wanted else None)
+        self._fleet.timers.at(at_s, lambda: call() if caller.is_wanted else None)
 
 
 class _Relay:

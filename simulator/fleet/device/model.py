@@ -13,7 +13,7 @@ from agent.core.timekeeping import PollIntervals
 from agent.health import Backoff
 from agent.wire.server import Dialect
 from simulator.fleet.audit.ledger import Ledger
-from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.engine.timers import Timers
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import CLIMATE, SignalSet
@@ -106,7 +106,7 @@ class Fleet:
     """What all devices of one worker share.
 
     Attributes:
-        wheel: on the same clock as ``monotonic``; what concerns every device is spread over its turns.
+        timers: on the same clock as ``monotonic``; what concerns every device is spread over its turns.
         offers: the extensions that the service has.
         seed: of signals and jitter.
         run: begins each idempotency key; another one for each run against the same service.
@@ -130,7 +130,7 @@ class Fleet:
         undeliverable_results: results that nothing on the service takes.
     """
 
-    wheel: Wheel
+    timers: Timers
     offers: frozenset[str]
     seed: int
     run: str

@@ -48,7 +48,7 @@ from simulator.fleet.engine.mqtt import (
     Session,
     class_of_reason,
 )
-from simulator.fleet.engine.wheel import NEVER
+from simulator.fleet.engine.timers import NEVER
 from simulator.fleet.faults import Fate
 from simulator.fleet.outcomes import OutcomeClass
 
@@ -209,7 +209,7 @@ class MqttDevice(Device):
             if self._connection == connection and self.is_on:  # else it is void
                 go()
 
-        fleet.wheel.at(fleet.monotonic() + delay_s, come)
+        fleet.timers.at(fleet.monotonic() + delay_s, come)
 
     def link_lost(self, now_s: float) -> None:
         del now_s

@@ -18,7 +18,7 @@ import httptools
 
 from simulator.fleet.engine.addresses import Origin, TargetAddress, explain
 from simulator.fleet.engine.http_answers import END_OF_HEAD, AnswerReader, Caller, Headers, KnownHeads
-from simulator.fleet.engine.wheel import NEVER, LoopClock, Timer, Wheel
+from simulator.fleet.engine.timers import NEVER, LoopClock, Timer, Timers
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.watched import describe, start_task
 
@@ -26,6 +26,8 @@ ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 """A longer answer is ``UNEXPECTED``."""
 _RESET: Final = struct.pack("ii", 1, 0)
 _CLOSED: Final = "the engine was closed"
+_EVERYBODY: Final = -1
+"""Whose connections they are that all devices share."""
 
 
 class Http1Engine:
@@ -39,7 +41,7 @@ class Http1Engine:
 
     Args:
         origin: where to connect.
-        wheel: for time limits; one of its own by default.
+        timers: for time limits; its own by default.
         per_device: every device has sockets of its own; else all share ``pool``.
         pool: how many connections all devices share.
         device_sockets: how many a device may have at once; it opens a second one only while the first is busy, which is
@@ -51,12 +53,13 @@ class Http1Engine:
     Attributes:
         readers: those that no connection needs now.
         heads: of answers that were read before.
+        is_closed: nothing can be sent any more.
     """
 
     def __init__(
         self,
         origin: Origin,
-        wheel: Wheel | None = None,
+        timers: Timers | None = None,
         *,
         per_device: bool = False,
         pool: int = 256,
@@ -65,18 +68,18 @@ class Http1Engine:
         connect_timeout_s: float = 10.0,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self.wheel = wheel or Wheel(LoopClock(self._loop))
+        self.timers = timers or Timers(LoopClock(self._loop))
         self.readers: list[AnswerReader] = []
         self.heads = KnownHeads()
         self._device_sockets = device_sockets
         self._connect_timeout_s = connect_timeout_s
-        self._everybody = None if per_device else ConnectionPool(self, pool)
-        self._pools: dict[int, ConnectionPool] = {}
+        self._per_device = per_device
+        self._pools = {} if per_device else {_EVERYBODY: ConnectionPool(self, pool)}
         self._leaving: list[Connection] = []
         self._turns = itertools.count()
         self._attempts: set[asyncio.Task[None]] = set()
         self._address = TargetAddress(origin.host, origin.port, sources, origin.tls)
-        self._is_closed = False
+        self.is_closed = False
 
     def send(self, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
         """Send one whole request (head and body, ready for the wire); it waits its turn where no connection is free.
@@ -84,13 +87,9 @@ class Http1Engine:
         Raises:
             RuntimeError: the engine is closed.
         """
-        if self._is_closed:
-            raise RuntimeError("the engine is closed")
-        pool = self._everybody
+        pool = self._pools.get(device if self._per_device else _EVERYBODY)
         if pool is None:
-            pool = self._pools.get(device)
-            if pool is None:
-                pool = self._pools[device] = ConnectionPool(self, self._device_sockets, device)
+            pool = self._pools[device] = ConnectionPool(self, self._device_sockets, device)
         pool.send(message, caller, timeout_s)
 
     def cut(self, device: int) -> None:
@@ -104,15 +103,15 @@ class Http1Engine:
     @property
     def connections(self) -> int:
         """How many connections are open."""
-        return sum(len(pool.open) for pool in self._all_pools())
+        return sum(len(pool.open) for pool in self._pools.values())
 
     async def close(self) -> None:
         """Close every connection; open requests end as ``TRANSPORT``."""
-        self._is_closed = True
+        self.is_closed = True
         self._address.close()
         for attempt in self._attempts:
             attempt.cancel()
-        for pool in self._all_pools():
+        for pool in list(self._pools.values()):
             pool.close()
         await asyncio.gather(*self._attempts, return_exceptions=True)
         await asyncio.sleep(0)  # the transports report their end on the loop's next turn
@@ -129,9 +128,6 @@ class Http1Engine:
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
 
-    def _all_pools(self) -> list[ConnectionPool]:
-        return list(self._pools.values()) if self._everybody is None else [self._everybody]
-
     def _send_all(self) -> None:
         leaving, self._leaving = self._leaving, []
         for connection in leaving:
@@ -142,7 +138,7 @@ class Http1Engine:
         reason = None
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                turn = pool.device if pool.device >= 0 else next(self._turns)
+                turn = pool.device if self._per_device else next(self._turns)
                 await self._address.connect(connection, turn)
         except TimeoutError:
             pass  # made again while somebody waits
@@ -176,7 +172,7 @@ class Connection(asyncio.Protocol, Timer):
         self._caller = caller
         self._unsent = message
         self._sent_s = None
-        self._engine.wheel.at(deadline_s, self)
+        self._engine.timers.at(deadline_s, self)
         self._engine.leave(self)
 
     def send(self) -> None:
@@ -266,7 +262,7 @@ class Connection(asyncio.Protocol, Timer):
             self.fail(OutcomeClass.TRANSPORT, f"the connection was lost: {exc}")
 
     def fire(self) -> None:
-        """The wheel: no answer in time."""
+        """No answer came in time."""
         self.fail(OutcomeClass.TIMEOUT, "no answer in time")
 
     def _answer(self, reader: AnswerReader) -> None:
@@ -286,7 +282,7 @@ class Connection(asyncio.Protocol, Timer):
         """Hand an answer over, after the connection is free for the next request."""
         caller, sent_s, now_s = self._caller, self._sent_s, monotonic()
         self._caller = None
-        self.due_s = NEVER  # put off: its place on the wheel is for the next request
+        self.due_s = NEVER
         # An answer that came before the request was out leaves the rest of it in the way of the next.
         if keeps_alive and not self._transport.get_write_buffer_size():  # type: ignore[union-attr]  # it stands
             self._pool.freed(self)  # type: ignore[union-attr]  # a lost connection keeps nothing alive
@@ -302,7 +298,7 @@ class Connection(asyncio.Protocol, Timer):
         """Close, and leave the pool, once."""
         self._reader = None
         self._unsent = b""
-        self._engine.wheel.cancel(self)
+        self.stop()
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.abort()
@@ -319,7 +315,7 @@ class ConnectionPool:
     Args:
         engine: connects.
         bound: how many connections may be open or on their way.
-        device: whose pool it is; -1 is everybody's.
+        device: whose pool it is.
 
     Attributes:
         open: the connections that stand.
@@ -327,24 +323,30 @@ class ConnectionPool:
 
     __slots__ = ("_bound", "_connecting", "_engine", "_idle", "_is_closed", "_waiting", "device", "open")
 
-    def __init__(self, engine: Http1Engine, bound: int, device: int = -1) -> None:
+    def __init__(self, engine: Http1Engine, bound: int, device: int = _EVERYBODY) -> None:
         self.device = device
         self.open: set[Connection] = set()
         self._engine = engine
         self._bound = bound
         self._connecting = 0
         self._idle: dict[Connection, None] = {}
-        self._waiting: deque[_Waiting] | None = None
+        self._waiting: deque[_Waiting] | None = None  # a device that never waits has none: it weighs more than the rest
         self._is_closed = False
 
     def send(self, message: bytes, caller: Caller, timeout_s: float) -> None:
-        """Send a request now, or in its turn."""
+        """Send a request now, or in its turn.
+
+        Raises:
+            RuntimeError: the engine is closed.
+        """
         deadline_s = monotonic() + timeout_s
         if self._idle:
             self._idle.popitem()[0].start(message, caller, deadline_s)
             return
+        if self._engine.is_closed:
+            raise RuntimeError(_CLOSED)
         waiting = _Waiting(message, caller)
-        self._engine.wheel.at(deadline_s, waiting)
+        self._engine.timers.at(deadline_s, waiting)
         if self._waiting is None:
             self._waiting = deque()
         self._waiting.append(waiting)
@@ -352,11 +354,12 @@ class ConnectionPool:
 
     def freed(self, connection: Connection) -> None:
         """A connection has brought its answer: the next request goes out, or it rests."""
-        waiting = None if self._waiting is None else self._next()
+        waiting = self._next() if self._waiting else None
         if waiting is None:
             self._idle[connection] = None
         else:
-            connection.start(waiting.message, waiting.caller, waiting.deadline_s)
+            connection.start(waiting.message, waiting.caller, waiting.due_s)
+            waiting.end()
 
     def lost(self, connection: Connection) -> None:
         """Drop a connection that is closed; requests that wait may need another."""
@@ -387,21 +390,23 @@ class ConnectionPool:
 
     def cut(self) -> None:
         """End everything in this instant; no caller is called."""
-        self._drop_waiting()
+        self._is_closed = True
+        for waiting in self._waiting or ():
+            waiting.end()
         for connection in list(self.open):
             connection.forget()
 
     def close(self) -> None:
-        """End everything; waiting callers get a failure."""
-        dropped = self._drop_waiting()
+        """End everything; who waits gets a failure."""
+        self._is_closed = True
         for connection in list(self.open):
             connection.fail(OutcomeClass.TRANSPORT, _CLOSED)
-        for waiting in dropped:
+        while (waiting := self._next()) is not None:
             waiting.fail(OutcomeClass.TRANSPORT, _CLOSED)
 
     def _open_more(self) -> None:
         waiting = self._waiting or ()
-        while waiting and waiting[0].is_over:
+        while waiting and waiting[0].due_s == NEVER:
             self._waiting.popleft()  # type: ignore[union-attr]  # it is what is looked at
         wanted = min(len(waiting), self._bound - len(self.open))
         while self._connecting < wanted and not self._is_closed:
@@ -409,45 +414,35 @@ class ConnectionPool:
             self._engine.start_attempt(self)
 
     def _next(self) -> _Waiting | None:
+        """The request that waits longest, of those that somebody still wants."""
         while self._waiting:
             waiting = self._waiting.popleft()
-            if not self._waiting:
-                self._waiting = None
-            waiting.deadline_s = waiting.due_s
-            self._engine.wheel.cancel(waiting)
-            if not waiting.is_over and waiting.caller.is_wanted:
+            if waiting.due_s != NEVER and waiting.caller.is_wanted:
                 return waiting
         return None
 
-    def _drop_waiting(self) -> list[_Waiting]:
-        self._is_closed = True
-        dropped, self._waiting = list(self._waiting or ()), None
-        for waiting in dropped:
-            self._engine.wheel.cancel(waiting)
-        return dropped
-
 
 class _Waiting(Timer):
-    """A request that waits for a connection, and its time limit."""
+    """A request that waits for a connection; its time limit, as long as it does."""
 
-    __slots__ = ("caller", "deadline_s", "is_over", "message")
+    __slots__ = ("caller", "message")
 
     def __init__(self, message: bytes, caller: Caller) -> None:
         super().__init__()
         self.message = message
         self.caller = caller
-        self.deadline_s = 0.0
-        self.is_over = False
 
     def fire(self) -> None:
-        """The wheel: no connection in time."""
+        """No connection was free in time."""
         self.fail(OutcomeClass.TIMEOUT, "no connection was free in time")
 
-    def fail(self, outcome: OutcomeClass, reason: str) -> None:
-        """Call the caller with a failure, once."""
-        if self.is_over:
-            return
-        self.is_over = True
+    def end(self) -> None:
+        """It waits no more."""
+        self.stop()
         self.message = b""
+
+    def fail(self, outcome: OutcomeClass, reason: str) -> None:
+        """Tell the caller that it did not leave."""
+        self.end()
         if self.caller.is_wanted:
             self.caller.failed(outcome, reason, None, monotonic())

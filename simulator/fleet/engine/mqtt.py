@@ -37,7 +37,7 @@ from mqtt5 import (
 from agent.errors import LockedOut, Offline, SessionTakenOver
 from agent.wire.secret import Secret
 from simulator.fleet.engine.addresses import TargetAddress, explain
-from simulator.fleet.engine.wheel import NEVER, LoopClock, Timer, Wheel
+from simulator.fleet.engine.timers import NEVER, LoopClock, Timer, Timers
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.watched import start_task
 
@@ -179,7 +179,7 @@ class Session(asyncio.Protocol, Timer):
     def __post_init__(self) -> None:
         Timer.__init__(self)
         self._heard_s = self._said_s = self.engine.time()
-        self.engine.wheel.at(self._said_s + self.engine.connect_timeout_s, self)
+        self.engine.timers.at(self._said_s + self.engine.connect_timeout_s, self)
 
     def publish(self, topic: str, payload: bytes, on_acknowledged: OnAcknowledged, *, retain: bool = False) -> None:
         """Publish with QoS 1; it waits its turn when the broker's receive maximum is reached.
@@ -190,7 +190,7 @@ class Session(asyncio.Protocol, Timer):
             return
         now_s = self._said_s = self.engine.time()
         if len(topic) + len(payload) + _HEAD_BYTES > self._max_bytes:
-            self.engine.wheel.at(now_s, partial(on_acknowledged, PACKET_TOO_LARGE, now_s, now_s))
+            self.engine.timers.at(now_s, partial(on_acknowledged, PACKET_TOO_LARGE, now_s, now_s))
         elif self._waiting or len(self._flying) >= self._window:
             self._waiting.append((topic, payload, retain, on_acknowledged))
         else:
@@ -200,7 +200,7 @@ class Session(asyncio.Protocol, Timer):
         """Reset the connection; nobody is called any more."""
         transport, self._transport = self._transport, None
         self._state = _State.OVER
-        self.engine.wheel.cancel(self)
+        self.stop()
         self.opening, self._flying, self._waiting = None, {}, []
         if self.attempt is not None:
             self.attempt.cancel()
@@ -342,7 +342,7 @@ class Session(asyncio.Protocol, Timer):
         self._state = _State.UP
         self.opening = None
         self._said_s = now_s
-        self.engine.wheel.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
+        self.engine.timers.at(now_s + self._keep_alive_s if self._keep_alive_s else NEVER, self)
         self.listener.connected(now_s)
 
     def _disconnected(self, code: int, name: str) -> None:
@@ -399,7 +399,7 @@ class Session(asyncio.Protocol, Timer):
         if self._pinged_s == NEVER and now_s >= quiet_s + keep_alive_s and self._transport is not None:
             self._transport.write(_PING)
             self._said_s = self._pinged_s = now_s
-        engine.wheel.at((quiet_s if self._pinged_s == NEVER else self._pinged_s) + keep_alive_s, self)
+        engine.timers.at((quiet_s if self._pinged_s == NEVER else self._pinged_s) + keep_alive_s, self)
 
 
 class MqttSessions:
@@ -407,14 +407,14 @@ class MqttSessions:
 
     Args:
         broker: whom to talk to; a device connects from the same one of its sources each time.
-        wheel: for time limits and keep-alives, on the loop's clock; one of its own by default.
+        timers: for time limits and keep-alives, on the loop's clock; its own by default.
         connect_timeout_s: from ``open`` until the subscriptions stand.
     """
 
-    def __init__(self, broker: TargetAddress, wheel: Wheel | None = None, *, connect_timeout_s: float = 10.0) -> None:
+    def __init__(self, broker: TargetAddress, timers: Timers | None = None, *, connect_timeout_s: float = 10.0) -> None:
         clock = LoopClock()
         self.time = clock.time
-        self.wheel = wheel or Wheel(clock)
+        self.timers = timers or Timers(clock)
         self.where = f"{'mqtts' if broker.tls else 'mqtt'}://{broker.host}:{broker.port}"
         self.connect_timeout_s = connect_timeout_s
         self._broker = broker

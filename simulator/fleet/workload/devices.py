@@ -76,11 +76,11 @@ def make_devices(
     links = Links(fleet, are_touched=bool(scenario.faults))
     tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
     if scenario.target.transport == "mqtt":
-        sessions = MqttSessions(broker_of(address, sources), fleet.wheel, connect_timeout_s=fleet.timeout_s)
+        sessions = MqttSessions(broker_of(address, sources), fleet.timers, connect_timeout_s=fleet.timeout_s)
         token_of = (lambda device: tokens[device - first]) if tokens else (lambda _device: None)
         return MqttDriver(sessions, fleet, members, tokens=token_of, links=links)
     origin, per_device = read_origin(address.base_url, address.ca_file), not scenario.target.is_pooled
-    engine = Http1Engine(origin, fleet.wheel, per_device=per_device, pool=connections, sources=sources)
+    engine = Http1Engine(origin, fleet.timers, per_device=per_device, pool=connections, sources=sources)
     if tokens:
         credentials = [{"authorization": f"Bearer {token.reveal()}"} for token in tokens]
         heads = [RequestHead(origin, each) for each in credentials]

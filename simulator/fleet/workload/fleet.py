@@ -13,7 +13,7 @@ from agent.wire.server import COMMAND_STATUS
 from simulator.fleet.audit.ledger import Ledger, SqliteLedger
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import Fleet, Member
-from simulator.fleet.engine.wheel import LoopClock, Wheel
+from simulator.fleet.engine.timers import LoopClock, Timers
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import CommandTracker
 from simulator.fleet.metrics.health import GcFreeze
@@ -68,7 +68,7 @@ class FleetWorkload:
         self._news = asyncio.Event()
         self._faults = ActiveFaults()
         self._fleet = fleet = Fleet(
-            wheel=Wheel(LoopClock()),
+            timers=Timers(LoopClock()),
             offers=job.device_offers,
             seed=scenario.seed,
             run=job.run,
@@ -187,7 +187,7 @@ class FleetWorkload:
     # --- the plan's events --------------------------------------------------------------------------------------------
 
     async def _keep_going(self) -> None:
-        """Keep the wheel filled; each second write, and note commands that expired at the service."""
+        """Keep the agenda filled; each second write, and note commands that expired at the service."""
         flushed_s = time.monotonic()
         while True:
             now_s = time.monotonic()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal
 
 from simulator.fleet.device.model import Fleet
-from simulator.fleet.engine.wheel import FIRES_PER_TURN, NEVER, Timer
+from simulator.fleet.engine.timers import FIRES_PER_TURN, NEVER, Timer
 from simulator.fleet.faults import ActiveFaults, Fault
 from simulator.fleet.plan import Event
 from simulator.fleet.record import Span
@@ -21,10 +21,10 @@ Thing = Literal["power", "link"]
 
 
 class Agenda(Timer):
-    """Calls for each event at its time, one for each time that the timer fires: the wheel bounds a turn of the loop.
+    """Calls for each event at its time, one for each time that the timer fires: so many fire in a turn of the loop.
 
     Args:
-        fleet: with the wheel, and the run's begin, from which events count.
+        fleet: with the timers, and the run's begin, from which events count.
         happen: called with each event.
 
     Attributes:
@@ -58,7 +58,7 @@ class Agenda(Timer):
     def _wait(self) -> None:
         due_s = self._fleet.began_s + self.events[0].time_s if self.events else NEVER
         if due_s != self.due_s:
-            self._fleet.wheel.at(due_s, self)
+            self._fleet.timers.at(due_s, self)
 
 
 class Switchboard:
@@ -123,7 +123,7 @@ class Switchboard:
         now_s = self._fleet.monotonic() - self._active.began_s
         for begun in new:
             if begun.takes:
-                self._fleet.wheel.for_each(self._range, partial(self._plan_next, begun, now_s))
+                self._fleet.timers.for_each(self._range, partial(self._plan_next, begun, now_s))
 
     def truths(self) -> tuple[Span, ...]:
         """What each fault did to which devices of the whole fleet."""
@@ -161,12 +161,12 @@ class Switchboard:
         found = fault.away(DeviceRandom(self._scenario.seed, device), after_s)
         if found is not None:
             begin_s, end_s = found
-            self._fleet.wheel.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
+            self._fleet.timers.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
 
     def _strike(self, fault: Fault, end_s: float, device: int) -> None:
         if fault.takes and not self._is_over:
             self.take(fault.takes, device)
-            self._fleet.wheel.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
+            self._fleet.timers.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
 
     def _end_strike(self, fault: Fault, end_s: float, device: int) -> None:
         if fault.takes and not self._is_over:

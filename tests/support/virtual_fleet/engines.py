@@ -28,11 +28,11 @@ class Engines:
     service: Service
     sessions: list[VirtualMqtt] = field(default_factory=list)
 
-    def http(self, _origin: Any, _wheel: Any = None, **_options: Any) -> VirtualHttp:
+    def http(self, _origin: Any, _timers: Any = None, **_options: Any) -> VirtualHttp:
         """In the place of the class of the HTTP engine."""
         return VirtualHttp(self)
 
-    def mqtt(self, _broker: Any, _wheel: Any = None, **_options: Any) -> VirtualMqtt:
+    def mqtt(self, _broker: Any, _timers: Any = None, **_options: Any) -> VirtualMqtt:
         """In the place of the class of the MQTT engine."""
         self.sessions.append(VirtualMqtt(self.service))
         return self.sessions[-1]

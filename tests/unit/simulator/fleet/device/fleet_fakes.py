@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from simulator.fleet.engine.wheel import Wheel
+
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
 from simulator.fleet.device.model import Fleet, Observer
 from simulator.fleet.engine.http_answers import Caller
-from simulator.fleet.engine.wheel import Wheel
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 

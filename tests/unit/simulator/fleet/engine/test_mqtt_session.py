@@ -23,7 +23,7 @@ from mqtt5 import (
 
 from agent.errors import LockedOut
 from simulator.fleet.engine.mqtt import PACKET_TOO_LARGE, Opening, Session
-from simulator.fleet.engine.wheel import Wheel
+from simulator.fleet.engine.timers import Timers
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 
@@ -41,7 +41,7 @@ class Line(asyncio.Transport):
         self.arrivals, self.losses, self.acknowledged = [], [], []
         engine = SimpleNamespace(
             where="mqtt://127.0.0.1:1883",
-            wheel=Wheel(self.clock),
+            timers=Timers(self.clock),
             time=self.clock.time,
             connect_timeout_s=10.0,
         )
