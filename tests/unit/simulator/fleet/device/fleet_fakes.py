@@ -7,11 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simulator.fleet.engine.wheel import Wheel
-
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
 from simulator.fleet.device.model import Fleet, Observer
 from simulator.fleet.engine.http_answers import Caller
+from simulator.fleet.engine.timers import Timers
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 
@@ -97,7 +96,7 @@ def a_fleet(clock: VirtualClock, **options: Any) -> Fleet:
     """What the devices of a test have in common."""
     return Fleet(
         **{
-            "wheel": Wheel(clock),
+            "timers": Timers(clock),
             "offers": frozenset(),
             "seed": 1,
             "run": "run",
