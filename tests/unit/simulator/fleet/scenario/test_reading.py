@@ -111,11 +111,9 @@ phases:
     ],
 )
 def test_a_key_of_another_kind_is_unknown(kind, key):
-    text = (
-        f"scenario: s\nkind: {kind}\nfleet: {{devices: 3}}\n" if "fleet" not in key else f"scenario: s\nkind: {kind}\n"
-    )
     name = key.split(":")[0]
-    found = faults(f"{text}{key}\n")
+    fleet = "" if name == "fleet" else "fleet: {devices: 3}\n"
+    found = faults(f"scenario: s\nkind: {kind}\n{fleet}{key}\n")
     assert any("is no key here" in each or "has no known kind" in each for each in found if name in each), found
 
 
@@ -128,16 +126,12 @@ def test_a_key_of_another_kind_is_unknown(kind, key):
         ("fleet: &a {devices: 3}\nscenario: *a\n", "line 2, column 11: the alias *a is not taken"),
         ("a: " + "[" * 60 + "]" * 60, "line 1, column 43: is nested too deeply"),
         ("scenario: \x07bell\n", "line 1, column 11: is not YAML"),
+        (changed("small", '!!python/object/apply:os.system ["true"]'), "line 1, column 11: scenario: "),
         ("scenario: [a, \xff".encode().decode("latin-1"), "line 1"),
     ],
 )
 def test_what_is_no_document_is_told_with_its_place(text, start):
     assert faults(text)[0].startswith(start)
-
-
-def test_a_tag_runs_nothing():
-    found = faults(changed("small", '!!python/object/apply:os.system ["true"]'))
-    assert any("the tag" in fault or "valid string" in fault for fault in found)
 
 
 def test_a_key_pair_in_the_wrong_place_is_not_shown():
@@ -186,101 +180,65 @@ def test_any_bytes(raw):
 # --- what the parts need of each other, and of the files that they name -----------------------------------------------
 
 HEAD = "scenario: s\n"
-FLEET = "fleet: {devices: 100}\n"
 PHASES = "phases: [{name: up, kind: ramp, duration_s: 30}, {name: hold, kind: hold, duration_s: 60}]\n"
-WHOLE = HEAD + FLEET + PHASES
+WHOLE = HEAD + "fleet: {devices: 100}\n" + PHASES
+TWICE = "phases: [{name: a, kind: hold, duration_s: 9}, {name: a, kind: hold, duration_s: 9}]\n"
+KEYS = "target: {keys: [{api_key: k, secret_key_file: key}, {api_key: k, secret_key_file: key}]}"
 PING = "commands: [{payload: {command: ping}, rate_per_s: 1}]\n"
 REQUESTS = "kind: requests\narrivals: [{operation: poll, rate_per_s: 1}]\n"
-
-
-def phases(*listed: str) -> str:
-    return f"{HEAD}{FLEET}phases: [{', '.join(f'{{{each}}}' for each in listed)}]\n"
+LABELS = "kind: onboarding\nonboarding: {rate_per_s: 0.5}\nphases: [{name: a, kind: hold, duration_s: 90}]\n"
 
 
 def models(*listed: str) -> str:
     return f"{HEAD}{PHASES}fleet: {{devices: 9, models: [{', '.join(f'{{{each}}}' for each in listed)}]}}\n"
 
 
-CASES = {
-    "two models of a name": (
-        models("name: a, share: 0.5", "name: a, share: 0.5"),
-        "models: several models are called 'a'",
-    ),
-    "shares": (models("name: a, share: 0.5", "name: b, share: 0.4"), "the models make 0.9 together; they must make 1"),
-    "polls": (models("poll: {every_s: 9}"), "poll.every_s: does nothing with 'transport: http_long_poll'"),
-    "held polls": (
+CASES = [
+    (models("name: a, share: 0.5", "name: a, share: 0.5"), "models: several models are called 'a'"),
+    (models("name: a, share: 0.5", "name: b, share: 0.4"), "the models make 0.9 together; they must make 1"),
+    (models("poll: {every_s: 9}"), "poll.every_s: does nothing with 'transport: http_long_poll'"),
+    (
         models("poll: {wait_s: 9}") + "target: {transport: http_poll}",
-        "poll.wait_s: does nothing with 'transport: http_poll'",
+        "wait_s: does nothing with 'transport: http_poll'",
     ),
-    "keys twice": (
-        WHOLE + "target: {keys: [{api_key: k, secret_key_file: key}, {api_key: k, secret_key_file: key}]}",
-        "target.keys: holds a key pair twice",
+    (models("signals: {t: {kind: csv, file: no.csv, column: a, every_s: 1}}"), "fleet.models[0].signals:"),
+    (WHOLE + KEYS, "target.keys: holds a key pair twice"),
+    (
+        WHOLE + KEYS.replace("k, secret_key_file: key}]", "l, secret_key_file: none}]"),
+        "target.keys[1].secret_key_file:",
     ),
-    "labels that are never scanned": (
-        HEAD + "kind: onboarding\nonboarding: {rate_per_s: 0.5}\nfleet: {devices: 100}\n"
-        "phases: [{name: a, kind: hold, duration_s: 90}]",
-        "phases: at 0.5 labels/s only 45 of 100 are scanned",
-    ),
-    "two phases of a name": (
-        phases("name: a, kind: hold, duration_s: 9", "name: a, kind: hold, duration_s: 9"),
-        "phases: several phases are called 'a'",
-    ),
-    "a fault after the end": (
+    (WHOLE + "target: {base_url: 'https://x', ca_file: none.pem}", "target.ca_file:"),
+    (WHOLE.replace(PHASES, LABELS), "phases: at 0.5 labels/s only 45 of 100 are scanned"),
+    (WHOLE.replace(PHASES, TWICE), "phases: several phases are called 'a'"),
+    (
         WHOLE + "faults: [{kind: blackout, at_s: 80, duration_s: 20}]",
-        "faults[0]: ends 100 s after the begin; the phases end after 90 s",
+        "faults[0]: ends 100 s after the begin; the phases",
     ),
-    "a fault of a reading that is not there": (
+    (
         WHOLE + "faults: [{kind: frozen_sensor, at_s: 1, duration_s: 5, readings: [x]}]",
-        "faults[0].readings: no model has a reading 'x'; there are battery_percent,",
+        "no model has a reading 'x'; there",
     ),
-    "a threshold of no phase": (WHOLE + "thresholds: [http.poll.p99 < 1s in hol]", "thresholds[0]: "),
-    "a threshold on commands that nobody sends": (
+    (WHOLE + "thresholds: [http.poll.p99 < 1s in hol]", "thresholds[0]: "),
+    (
         WHOLE + "thresholds: [commands.age.p99 < 1s]",
-        "thresholds[0]: the scenario sends no commands: add 'commands:', or remove the threshold",
+        "thresholds[0]: the scenario sends no commands: add 'commands:', or",
     ),
-    "a threshold on readings that nobody takes": (
-        WHOLE + REQUESTS + "thresholds: [readings.rate > 1/s]",
-        "thresholds[0]: nothing takes readings here",
+    (WHOLE + REQUESTS + "thresholds: [readings.rate > 1/s]", "thresholds[0]: nothing takes readings here"),
+    (
+        WHOLE.replace("100}", "9, product: none.yaml}"),
+        "none.yaml: cannot be read: No such file or directory; built in is",
     ),
-    "a product that is not there": (
-        HEAD + PHASES + "fleet: {devices: 9, product: none.yaml}",
-        "cannot be read: No such file or directory; built in is 'climate-node'",
-    ),
-    "a command that is none": (
-        WHOLE + PING.replace("ping", "pong"),
-        "commands[0].payload: command 'pong' is not in the product's vocabulary (ping, ",
-    ),
-    "a payload that does not fit": (
-        WHOLE + PING.replace("ping", "open_valve, seconds: 900"),
-        "commands[0].payload: invalid_payload: seconds: ",
-    ),
-    "a sensor that no device has": (
-        WHOLE + PING.replace("ping", "read_sensors, names: [boiler]"),
-        "commands[0].payload: virtual devices have one sensor, 'climate', and no 'boiler'",
-    ),
-    "a key that is not there": (
-        WHOLE + "target: {keys: [{api_key: k, secret_key_file: none}]}",
-        "target.keys[0].secret_key_file:",
-    ),
-    "an authority that is not there": (
-        WHOLE + "target: {base_url: 'https://x', ca_file: none.pem}",
-        "target.ca_file:",
-    ),
-    "a recording that is not there": (
-        models("signals: {t: {kind: csv, file: no.csv, column: a, every_s: 1}}"),
-        "fleet.models[0].signals:",
-    ),
-}
+    (WHOLE + PING.replace("ping", "pong"), "payload: command 'pong' is not in the product's vocabulary (ping, "),
+    (WHOLE + PING.replace("ping", "open_valve, seconds: 900"), "commands[0].payload: invalid_payload: seconds: "),
+    (WHOLE + PING.replace("ping", "read_sensors, names: [boiler]"), "have one sensor, 'climate', and no 'boiler'"),
+]
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_what_does_not_fit_is_told_where_it_is_to_be_changed(case, tmp_path):
-    text, said = CASES[case]
+@pytest.mark.parametrize(("text", "said"), CASES, ids=[said for _, said in CASES])
+def test_what_does_not_fit_is_told_where_it_is_to_be_changed(text, said, tmp_path):
     (tmp_path / "key").write_text("msk_x\n")
     (tmp_path / "key").chmod(0o600)
-    with pytest.raises(ConfigurationError) as caught:
-        parse_scenario(text.encode(), tmp_path)
-    (fault,) = caught.value.faults
+    (fault,) = faults(text, tmp_path)
     assert fault.startswith("line ")
     assert said in fault
 
@@ -289,8 +247,7 @@ def test_a_secret_key_that_others_can_read_is_refused(tmp_path):
     (tmp_path / "key").write_text("msk_x\n")
     (tmp_path / "key").chmod(0o644)
     text = WHOLE + "target: {keys: [{api_key: mk_a, secret_key_file: key}]}"
-    with pytest.raises(ConfigurationError, match="run chmod 600 on it"):
-        parse_scenario(text.encode(), tmp_path)
+    assert "run chmod 600 on it" in faults(text, tmp_path)[0]
     (tmp_path / "key").chmod(0o600)
     assert parse_scenario(text.encode(), tmp_path).target.keys[0].api_key == "mk_a"
 

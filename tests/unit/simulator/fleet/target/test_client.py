@@ -19,17 +19,6 @@ from tests.support.http_server import OK, Server
 PAIRS = tuple(Keys(f"mk_{name}", Secret(f"msk_{name}")) for name in "abc")
 
 
-def test_free_keys_take_turns_and_one_that_rests_lets_the_others_go():
-    keys = Keyring(PAIRS)
-    assert sorted(keys.soonest(0.0)[0] for _ in range(6)) == [0, 0, 1, 1, 2, 2]
-    assert dict(keys.headers(1)) == {"x-api-key": "mk_b", "x-secret-key": "msk_b"}
-    keys.refused(0, 30.0, 1.0)
-    keys.refused(1, None, 1.0)
-    assert {keys.soonest(1.0) for _ in range(4)} == {(2, 0.0)}
-    keys.refused(2, 50.0, 1.0)
-    assert keys.soonest(1.0) == (1, 5.0)
-
-
 class Limited:
     """A service that gives each key so many requests, and then asks for a rest."""
 
@@ -58,15 +47,18 @@ class Limited:
         return TargetClient(self, Keyring(pairs), sleep=self.sleep, clock=lambda: self.now_s)
 
 
-def test_when_every_key_is_used_up_the_wait_is_the_shortest_that_the_service_asked_for():
+def test_keys_take_turns_and_when_all_are_used_up_the_wait_is_as_long_as_the_service_asks_for():
     service = Limited(quota=1)
 
-    async def ask():
-        desk = service.desk(PAIRS[:1])
+    async def ask() -> tuple[dict[str, int], float]:
+        desk = service.desk()
+        for _ in PAIRS:
+            await desk.ask("GET", "/devices")
+        used, waited_s = dict(service.used), service.now_s
         await desk.ask("GET", "/devices")
-        await desk.ask("GET", "/devices")
+        return used, waited_s
 
-    asyncio.run(ask())
+    assert asyncio.run(ask()) == ({"mk_a": 1, "mk_b": 1, "mk_c": 1}, 0.0)
     assert service.now_s == 20.0
 
 

@@ -1,18 +1,14 @@
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from agent.errors import Conflict, Unauthorized
 from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice
-from gateway.tokens import digest_of
 from simulator.fleet.target.client import TargetClient, open_client
 from simulator.fleet.target.provisioning import (
     MARK,
@@ -22,7 +18,6 @@ from simulator.fleet.target.provisioning import (
     provision,
 )
 from simulator.fleet.target.target import Target
-from simulator.gateway.program import issue_tokens
 from simulator.keys import Keys
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService
@@ -115,43 +110,3 @@ def test_wrong_keys_are_told_at_once_and_not_tried_again(service):
     wrong = Keys("mk_fleet", Secret("msk_wrong"))
     with pytest.raises(Unauthorized):
         make(service, 3, keys=wrong)
-
-
-# --- tokens of a gateway ----------------------------------------------------------------------------------------------
-
-URL = "http://127.0.0.1:1"
-
-
-@pytest.fixture
-def gateway(tmp_path: Path) -> Path:
-    keys = {"api_key": "mk_x", "secret_key": "msk_x"}
-    for name, value in keys.items():
-        (tmp_path / name).write_text(value)
-        (tmp_path / name).chmod(0o600)
-    (tmp_path / "state").mkdir(mode=0o700)
-    configuration = {
-        "service": {"base_url": URL},
-        "auth": {f"{name}_file": str(tmp_path / name) for name in keys},
-        "state_dir": str(tmp_path / "state"),
-        "http": {"port": 0},
-    }
-    config = tmp_path / "gateway.yaml"
-    config.write_text(yaml.safe_dump(configuration))
-    return config
-
-
-def valid_digests(gateway: Path) -> dict[str, bytes]:
-    with sqlite3.connect(gateway.parent / "state" / "tokens.db") as connection:
-        rows = connection.execute("SELECT device_id, digest FROM token WHERE ends_at IS NULL").fetchall()
-    connection.close()
-    return dict(rows)
-
-
-def test_every_device_gets_a_token_that_the_gateway_knows_also_the_second_time(gateway):
-    ids = [f"sim-{number}" for number in range(50)] + ['has "quotes", commas']
-    first = issue_tokens(gateway, ids[:30])
-    second = issue_tokens(gateway, ids)
-    assert set(first) == set(ids[:30])
-    assert set(second) == set(ids)
-    assert valid_digests(gateway) == {device_id: digest_of(token.reveal()) for device_id, token in second.items()}
-    assert all(first[each].reveal() != second[each].reveal() for each in first)
