@@ -118,7 +118,7 @@ class MqttDevice(Device):
         self._connect_retries = Retries(member.model.backoff, self.fleet.chance)
         # Infinity while there is a connection, or one is being made.
         self._connect_due_s = now.monotonic_s + phase_s(member.device_id, "first contact", SPREAD_S)
-        self._connection = 0  # what is late for an earlier connection is void
+        self._connection = object()  # what is late for an earlier connection is void
         self._attempt_s = self._began_s = self._up_since_s = self._sent_s = 0.0
         self._is_up = False  # the subscriptions are acknowledged
         self._is_acknowledged = False  # the broker has what was posted
@@ -206,7 +206,7 @@ class MqttDevice(Device):
             return
 
         def come() -> None:
-            if self._connection == connection and self.is_on:  # else it is void
+            if self._connection is connection:
                 go()
 
         fleet.timers.at(fleet.monotonic() + delay_s, come)
@@ -267,7 +267,7 @@ class MqttDevice(Device):
         if self._is_up:
             self.driver.connections -= 1
         self._is_up = False
-        self._connection += 1
+        self._connection = object()
         self._awaited = {}
         self._settle_due_s = NEVER
 

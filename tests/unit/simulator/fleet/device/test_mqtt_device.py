@@ -9,8 +9,10 @@ import pytest
 from agent.wire import topics
 from agent.wire.topics import Notice, Receipt, encode
 from simulator.fleet.device.driver import MqttDriver
+from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Member
 from simulator.fleet.device.mqtt_device import SPREAD_S
+from simulator.fleet.faults import Passage
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.simulator.fleet.device.fleet_fakes import RecordingLedger, RecordingObserver, a_fleet
 
@@ -18,18 +20,22 @@ ID = "dev-1"
 
 
 class Broker:
-    """An engine with one device, which is connected; every message is acknowledged at once."""
+    """An engine with one device, which has had its time to connect; every message is acknowledged at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, delay_s: float = 0.0) -> None:
         self.clock, self.observer, self.ledger = VirtualClock(1000.0), RecordingObserver(), RecordingLedger()
         self.published: list[tuple[str, bytes]] = []
+        self.opened = 0
         fleet = a_fleet(self.clock, ledger=self.ledger, observer=self.observer)
-        self.driver = MqttDriver(self, fleet, [Member(ID, "product", DeviceModel(interval_s=10.0))])
+        links = Links(fleet, are_touched=delay_s > 0)
+        links.passage = lambda *_: Passage(delay_s=delay_s)
+        self.driver = MqttDriver(self, fleet, [Member(ID, "product", DeviceModel(interval_s=10.0))], links=links)
         self.driver.switch_on(0)
         self.pass_s(SPREAD_S)
 
     def open(self, device, opening, listener):
         self.listener = listener
+        self.opened += 1
         self.clock.call_at(self.clock.time(), lambda: listener.connected(self.clock.time()))
         return self
 
@@ -37,6 +43,9 @@ class Broker:
         self.published.append((topic, payload))
         now_s = self.clock.time()
         self.clock.call_at(now_s, lambda: on_acknowledged(0, now_s, now_s))
+
+    def cut(self, device):
+        """The power of the device goes."""
 
     def deliver(self, topic: str, payload: bytes) -> None:
         self.listener.arrived(topic, payload, self.clock.time())
@@ -74,3 +83,13 @@ def test_the_gateways_hint_holds_readings_back_and_lets_results_go():
     broker.pass_s(10)
     topic, payload = broker.published[-1]
     assert (topic, len(json.loads(payload))) == (topics.sensor_data(ID), 6)
+
+
+def test_a_connection_that_a_slow_link_held_up_is_not_made_once_the_power_went():
+    broker = Broker(delay_s=1.0)
+    broker.driver.switch_off(0)
+    broker.driver.switch_on(0)
+    broker.pass_s(2.9)
+    assert broker.opened == 0, "three seconds after the power came, at the least"
+    broker.pass_s(SPREAD_S + 0.1)
+    assert broker.opened == 1
