@@ -263,7 +263,7 @@ def broker_config(*, config_path: Path, conf: Path, dir: Path, standalone: bool,
         fault = f"{conf} is not there: run device-gateway broker-config without --reload first, or give --conf"
         raise ConfigurationError([fault], "broker-config")
     config = load(config_path)
-    name, path = config.mqtt.user_name or "gateway", config.mqtt.password_file or config_path.parent / "mqtt_password"
+    name, path = config.mqtt.user_name, config.mqtt.password_file or config_path.parent / "mqtt_password"
     settings = BrokerSettings(
         conf.absolute(),
         dir.absolute(),

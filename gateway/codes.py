@@ -18,7 +18,7 @@ from agent.errors import ConfigurationError, Refused
 from agent.wire.enrollment import SECRET_BYTES, EnrollmentAnswer, EnrollmentCode, make_code
 from agent.wire.models import Sent, SentSecret, Text, describe_faults
 from agent.wire.secret import Secret
-from gateway.client import RegisterDevice
+from gateway.client import Identifier, RegisterDevice
 from gateway.service import Service
 from gateway.tokens import Tokens, digest_of, id_fault, make_token, request_broker_update, transaction
 
@@ -45,7 +45,7 @@ class EnrollmentRequest(Sent):
     """
 
     secret: SentSecret
-    device_identifier: Text
+    device_identifier: Identifier
     device_name: Text | None = None
 
 
@@ -73,18 +73,25 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms(Access):
-    """What a code grants: the identity of a known device (``device_id``), or the registration of a new one.
+    """What a code grants: the registration of a device under this account, and the way to the gateway.
 
     Attributes:
-        name: for people; a device that says a name of its own keeps that one.
         replace: a device that holds a valid token may enroll, which ends that token.
     """
 
-    device_id: str | None = None
-    product_id: str | None = None
-    user_id: str | None = None
-    name: str | None = None
+    product_id: str
+    user_id: str
     replace: bool = False
+
+    def registration(self, identifier: str, name: str | None) -> RegisterDevice:
+        """Of a device at the service.
+
+        Raises:
+            ValidationError: product or user have no such id.
+        """
+        return RegisterDevice(
+            user_id=self.user_id, product_id=self.product_id, device_identifier=identifier, device_name=name
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,18 +138,12 @@ class Codes:
             certificate: the one that devices are shown, DER; None for an address without TLS.
 
         Raises:
-            ConfigurationError: the terms contradict each other.
+            ConfigurationError: product or user have no such id.
         """
-        if terms.device_id is None:
-            checked_registration(terms.product_id, "checked when a device enrolls", terms.user_id, terms.name)
-        else:
-            fault = id_fault(terms.device_id)
-            if fault is None and count > 1:
-                fault = "--device-id is for one device: leave --count out, or give --product-id"
-            if fault is None and (terms.product_id or terms.user_id or terms.name):
-                fault = "give either --device-id, or --product-id and --user-id to register devices"
-            if fault is not None:
-                raise ConfigurationError([fault], "invite")
+        try:
+            terms.registration("checked when a device enrolls", None)
+        except ValidationError as error:
+            raise ConfigurationError([describe_faults(error)], "invite") from None
         code, now_s = make_code(os.urandom(SECRET_BYTES), certificate), self.tokens.wall()
         kept = (digest_of(code.secret), now_s, now_s + expires_s, count, json.dumps(asdict(terms)))
         with transaction(self.tokens.connection):
@@ -198,7 +199,7 @@ class Codes:
         with transaction(self.tokens.connection):
             code, first_s = self.check(secret, identifier)
             is_retry = first_s is not None and 0.0 <= now_s - first_s <= RETRY_S
-            if not (is_retry or code.terms.device_id or code.terms.replace) and self.tokens.serves(device_id):
+            if not (is_retry or code.terms.replace) and self.tokens.serves(device_id):
                 # Whoever has a code could name the identifier of any device.
                 text = f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code "
                 raise Refused(409, "device_has_token", f"{text}with device-gateway devices invite --replace")
@@ -226,34 +227,11 @@ async def enroll(codes: Codes, service: Service, request: EnrollmentRequest) -> 
     secret, identifier = request.secret.reveal(), request.device_identifier
     async with codes.locks.setdefault(secret, asyncio.Lock()):
         terms = codes.check(secret, identifier)[0].terms
-        device_id = terms.device_id
-        if device_id is None:
-            name = request.device_name or terms.name
-            asked = checked_registration(terms.product_id, identifier, terms.user_id, name)
-            device_id = (await service.register(asked)).device_id
-            fault = id_fault(device_id) if device_id else "the service did not return its id"
-            if fault is not None:
-                raise ConfigurationError([fault], "registration")
+        device_id = (await service.register(terms.registration(identifier, request.device_name))).device_id
+        fault = id_fault(device_id) if device_id else "the service did not return its id"
+        if fault is not None:
+            raise ConfigurationError([fault], "registration")
         token = codes.enroll(secret, identifier, device_id)
     if terms.broker is not None:
         request_broker_update(codes.tokens.path.parent)
     return terms.handed(device_id, token, terms.product_id)
-
-
-def checked_registration(
-    product_id: str | None, identifier: str, user_id: str | None, name: str | None
-) -> RegisterDevice:
-    """A registration at the service, with all that it needs.
-
-    Raises:
-        ConfigurationError: something is missing, or may not be.
-    """
-    missing = ", ".join(field for field, value in {"product_id": product_id, "user_id": user_id}.items() if not value)
-    if missing:
-        raise ConfigurationError([f"{missing} is missing, which a device is registered by"], "registration")
-    try:
-        return RegisterDevice(
-            user_id=user_id or "", product_id=product_id or "", device_identifier=identifier, device_name=name or None
-        )
-    except ValidationError as error:
-        raise ConfigurationError([describe_faults(error)], "registration") from None

@@ -85,7 +85,7 @@ class MqttFrontConfig(Section):
     enabled: bool = False
     host: Host = "127.0.0.1"
     port: Annotated[int, Field(ge=1, le=65_535)] = 1883
-    user_name: Word | None = None
+    user_name: Word = "gateway"
     password_file: Path | None = None
     tls: bool = False
     allow_plain_mqtt: bool = False
@@ -101,8 +101,6 @@ class MqttFrontConfig(Section):
             )
         if not self.tls and self.ca_file:
             raise ValueError("mqtt.ca_file needs mqtt.tls: true")
-        if self.password_file is not None and self.user_name is None:
-            raise ValueError("mqtt.password_file needs mqtt.user_name beside it")
         return self
 
 

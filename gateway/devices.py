@@ -252,10 +252,8 @@ def _write_files(folder: Path, configuration: str, handed: EnrollmentAnswer) -> 
 
 @devices.command()
 @_access_options
-@click.option("--product-id", help="Register each device that enrolls at the service: its product.")
-@click.option("--user-id", help="Register: the user account that the devices belong to.")
-@click.option("--name", help="Register: a name for people; a device may say one of its own.")
-@click.option("--device-id", help="Instead of registering: the id of the one device that the code is for.")
+@click.option("--product-id", required=True, help="Each device that enrolls is registered at the service: its product.")
+@click.option("--user-id", required=True, help="The user account that the devices belong to.")
 @click.option(
     "--count",
     type=click.IntRange(1, 100_000),
@@ -288,7 +286,7 @@ def invite(
     """Print a code with which a device enrolls: device-agent enroll URL. It is shown this once.
 
     The identifier of a device that holds a valid token is refused, unless it comes again within ten minutes, or with
-    --replace or --device-id.
+    --replace.
     """
     config = load(config_path)
     access = _access(config, given)
@@ -300,7 +298,7 @@ def invite(
         broker=access.broker,
         authority=access.authority,
         plain=access.plain,
-        **{name: given[name] for name in ("device_id", "product_id", "user_id", "name", "replace")},
+        **{name: given[name] for name in ("product_id", "user_id", "replace")},
     )
 
     def make(tokens: Tokens) -> tuple[str, dict[str, Any]]:
@@ -351,7 +349,6 @@ def _members(code: Code) -> dict[str, Any]:
         "enrolled": code.enrolled,
         "count": code.count,
         "expires_at": to_rfc3339(code.expires_at),
-        "device_id": code.terms.device_id,
         "product_id": code.terms.product_id,
     }
 

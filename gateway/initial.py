@@ -104,7 +104,6 @@ def _values(
             "enabled": True,
             "host": _LOOPBACK,
             "port": 1883 if files is None else 8883,
-            "user_name": "gateway",
             "password_file": str(here / "mqtt_password"),
             "tls": files is not None,
             **({} if files is None else {"ca_file": str(files.authority)}),

@@ -58,8 +58,6 @@ from gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 
-CLIENT_ID: Final = "device-gateway"
-"""Where no user name is configured, which would be the client id."""
 RECEIVE_MAXIMUM: Final = 1_000
 """Messages that wait for the service at the same time: two full arrays, since each waits for its array to be full."""
 SESSION_S: Final = 3600
@@ -497,8 +495,6 @@ def check_broker_port(config: MqttFrontConfig) -> str | None:
     except OSError as error:
         return f"mqtt.password_file {config.password_file} cannot be read: {error.strerror}"
     broker = replace(broker_of(config), session_expiry_s=0)
-    if config.user_name is None:
-        broker = replace(broker, client_id=f"{CLIENT_ID}-check")
     trouble = try_connection(broker, password)
     return None if trouble is None else explain(trouble, broker)
 
@@ -508,7 +504,7 @@ def broker_of(config: MqttFrontConfig) -> Broker:
     return Broker(
         config.host,
         config.port,
-        config.user_name or CLIENT_ID,
+        config.user_name,
         version=config.version,
         tls=Tls(config.ca_file) if config.tls else None,
         keepalive_s=30,

@@ -119,7 +119,7 @@ def _check_broker(config: GatewayConfig) -> Named:
 def _check_service(config: GatewayConfig, credentials: Credentials) -> Named:
     """The service's answer to requests that change nothing."""
     try:
-        with service_client(config.service, credentials, tries=1) as client:
+        with service_client(config.service, credentials, is_patient=False) as client:
             names = extensions_of(client, config.service)
             count = sum(1 for _ in client.devices(limit=1))
     except (TransportError, UnexpectedAnswer) as error:

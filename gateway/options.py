@@ -41,7 +41,6 @@ DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LONGEST_S: Final = 366 * 86_400.0
 _ENDS: Final = {Advice.RETRY: EXIT_UNREACHABLE, Advice.REAUTHENTICATE: EXIT_CONFIGURATION}
-_PATIENCE: Final = 20
 _ASK_ONE_BY_ONE: Final = 20
 
 gateway_config_option = config_option_of(DEFAULT_PATH, "DEVICE_GATEWAY_CONFIG", "The gateway's configuration file")
@@ -133,47 +132,46 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 class _Patient(httpx.BaseTransport):
     """Leaves half of the key's quota to the running gateway, and waits out a 429; for a command that a person typed."""
 
-    def __init__(self, network: httpx.BaseTransport, tries: int) -> None:
+    def __init__(self, network: httpx.BaseTransport) -> None:
         self._network = network
-        self._tries = tries
         self._quota = Quota(None, time.monotonic)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Make one request when the quota has room for it, again after a 429."""
-        for attempt in range(1, self._tries + 1):
+        while True:
             while wait_s := self._quota.wait_s(Kind.POLLS):
                 time.sleep(min(wait_s, 5.0))  # another program may spend or free the quota meanwhile
             with self._quota.request(Kind.POLLS):
                 response = self._network.handle_request(request)
                 self._quota.answered(response.status_code, response.headers)
-            if response.status_code != 429 or attempt == self._tries:
-                break
+            if response.status_code != 429:
+                return response
             response.close()
             complain(f"the quota of the key is used up; going on in {self._quota.wait_s(Kind.POLLS):.0f} s")
-        return response
 
     def close(self) -> None:
         """Give the connections back."""
         self._network.close()
 
 
-def service_client(service: ServiceConfig, credentials: Credentials, tries: int = _PATIENCE) -> OperatorClient:
+def service_client(service: ServiceConfig, credentials: Credentials, *, is_patient: bool = True) -> OperatorClient:
     """A client with the key pair, for a command.
 
     Args:
         service: where.
         credentials: the key pair.
-        tries: how often something is asked while the quota of the key is used up.
+        is_patient: waits while the quota of the key is used up, for as long as it takes.
 
     Raises:
         ConfigurationError: the address, the keys or the certificate file cannot be used.
     """
     trust = service_trust(service.ca_file) if service.base_url.startswith("https:") else None
+    network = AddressTransport(trust, httpx.Limits())
     client = OperatorClient(
         service.base_url,
         KeyPair(credentials.api_key, credentials.secret),
         timeout_s=service.timeout_s,
-        transport=_Patient(AddressTransport(trust, httpx.Limits()), tries),
+        transport=_Patient(network) if is_patient else network,
         user_agent=f"device-gateway/{VERSION}",
     )
     client.dialect = service.dialect.dialect()

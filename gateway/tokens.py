@@ -12,6 +12,7 @@ write. A revoked token stays in the list as revoked.
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
 import os
 import re
@@ -46,7 +47,7 @@ _TOKEN: Final = re.compile(rf"{PREFIX}[A-Za-z0-9]{{{_RANDOM_CHARACTERS}}}")
 _ITERATIONS: Final = 101
 _SALT_BYTES: Final = 12
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 _BUSY_S: Final = 10.0
 _TABLES: Final = """
 CREATE TABLE IF NOT EXISTS token (
@@ -148,34 +149,32 @@ def open_db(
     Raises:
         ConfigurationError: it cannot be opened, or is none of ours.
     """
-    fix = "run it as the gateway's user or as root, or restore the file from a backup"
-    fault, connection = "", None
     try:
         # Not a link that somebody has put there, and not a FIFO, which would hold us for ever.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         os.close(fd)
-        if is_file:
-            connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+        if not is_file:
+            raise OSError(errno.EINVAL, "it is no regular file")
+        connection = sqlite3.connect(path, timeout=busy_s, isolation_level=None, check_same_thread=False)
+        try:
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute("PRAGMA synchronous=FULL")
             # Readers are shut out only for the moment of the commit, also when thousands of tokens are issued at once.
             connection.execute("PRAGMA cache_spill=OFF")
             prepare(connection)
-            return connection
-        fault = f"{path} is no regular file: remove it, or {fix}"
-    except FileNotFoundError:
-        fault = f"{path}: its directory is missing; create it, or mend state_dir in the gateway's configuration"
-    except OSError as error:
-        fault = f"{path} cannot be opened: {error.strerror}; {fix}"
-    except sqlite3.Error as error:
-        fault = f"{path} cannot be used: {error}; {fix}"
-        if "locked" in str(error):
-            fault = f"{path}: another process works on this {source}: wait for it, or end it"
+        except BaseException:
+            connection.close()
+            raise
+        return connection
     except ConfigurationError as error:
         fault = f"{path}: {error.faults[0]}"
-    if connection is not None:
-        connection.close()
+    except (OSError, sqlite3.Error) as error:
+        reason = getattr(error, "strerror", None) or error
+        fix = "run it as the gateway's user or as root, create its directory, or restore the file from a backup"
+        fault = f"{path} cannot be used: {reason}; {fix}"
+        if "locked" in str(error):
+            fault = f"{path}: another process works on this {source}: wait for it, or end it"
     raise ConfigurationError([fault], source)
 
 

@@ -60,6 +60,27 @@ class Journey:
         text = self.config.read_text().replace("port: 8443", f"port: {self.port}")
         self.config.write_text(f"{text}\nmetrics: {{port: 0}}\n")
 
+    def start_broker(self):
+        """mosquitto with what ``broker-config`` writes, after ``set_up("--mqtt")``."""
+        program = find_mosquitto() or require_program("mosquitto")
+        folder = self.folder / "mosquitto"
+        conf = folder / "device-gateway.conf"
+        self._broker_config = ("broker-config", "--conf", conf, "--dir", folder / "dg", "--standalone")
+        port = free_port()
+        self.config.write_text(self.config.read_text().replace("port: 8883", f"port: {port}"))
+        self.run(*self._broker_config)
+        lines = [line for line in conf.read_text().splitlines() if line and not line.startswith("listener")]
+        self.broker = Mosquitto(program, folder, lines, port=port)
+        self.broker.start()
+        self._stack.callback(self.broker.stop)
+
+    def reload_broker(self):
+        """It learns which devices have a token by now."""
+        before = self.broker.log().count("Reloading config")
+        assert "reload mosquitto" in self.run(*self._broker_config)
+        os.kill(self.broker.pid, signal.SIGHUP)
+        wait_until(lambda: self.broker.log().count("Reloading config") > before)
+
     def start(self, until="gateway=ready"):
         gateway = AgentProcess(self.config, module="gateway.cli")
         self._stack.callback(gateway.close)
@@ -129,34 +150,16 @@ def test_over_https_from_an_empty_folder_to_a_command_a_rotation_and_an_end(jour
 
 
 def test_over_mqtt_with_mosquitto_and_tls(journey):
-    program = find_mosquitto() or require_program("mosquitto")
     journey.set_up("--mqtt")
-    broker_folder = journey.folder / "mosquitto"
-    conf = broker_folder / "device-gateway.conf"
-    broker_config = ["broker-config", "--conf", conf, "--dir", broker_folder / "dg"]
-    broker_port = free_port()
-    broker_config += ["--standalone"]
-    text = journey.config.read_text().replace("port: 8883", f"port: {broker_port}")
-    journey.config.write_text(text)
-    journey.run(*broker_config)
-    lines = [line for line in conf.read_text().splitlines() if line and not line.startswith("listener")]
-    broker = Mosquitto(program, broker_folder, lines, port=broker_port)
-    broker.start()
-    try:
-        gateway = journey.start()
-        gateway.wait_for("mqtt=connected", 90.0)
-        device_id = journey.add("SN-1", "--broker", f"127.0.0.1:{broker_port}")
-        assert "reload mosquitto" in journey.run(*broker_config)
-        os.kill(broker._process.pid, signal.SIGHUP)
-        wait_until(lambda: "Reloading config" in broker.log())
-        agent = journey.start_agent("SN-1")
-        journey.ping(device_id)
-        wait_until(lambda: list(journey.client.sensor_data(device_id)), 90.0)
-        journey.run("devices", "revoke", device_id)
-        journey.run(*broker_config)
-        os.kill(broker._process.pid, signal.SIGHUP)
-        agent.wait_for("broker=unauthorized", 60.0)
-        assert agent.terminate()[0] == 0
-        assert gateway.terminate(90.0)[0] == 0
-    finally:
-        broker.stop()
+    journey.start_broker()
+    gateway = journey.start("mqtt=connected")
+    device_id = journey.add("SN-1", "--broker", f"127.0.0.1:{journey.broker.port}")
+    journey.reload_broker()
+    agent = journey.start_agent("SN-1")
+    journey.ping(device_id)
+    wait_until(lambda: list(journey.client.sensor_data(device_id)), 90.0)
+    journey.run("devices", "revoke", device_id)
+    journey.reload_broker()
+    agent.wait_for("broker=unauthorized", 60.0)
+    assert agent.terminate()[0] == 0
+    assert gateway.terminate(90.0)[0] == 0

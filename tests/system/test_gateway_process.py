@@ -1,12 +1,10 @@
-"""The gateway as a process between a real broker and a real service; foreign devices that know only the protocol."""
+"""The gateway as a process between a real broker and a real service: bad input, and how its state is shown."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import subprocess
 import time
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from typing import Any
 import pytest
 
 from agent.wire import topics
-from gateway.client import SendCommand
 from simulator.children import program_path
 from tests.conftest import require_program
 from tests.support.mosquitto import find_mosquitto
@@ -48,29 +45,6 @@ def publish(rig: GatewayRig, topic: str, payload: str | bytes, *options: str) ->
     subprocess.run(command, input=data, check=True, timeout=SOON_S)
 
 
-@contextlib.contextmanager
-def subscribed(rig: GatewayRig, topic_filter: str, count: int) -> Iterator[Callable[[], list[tuple[str, Any]]]]:
-    """A device that listens; call what is given for the messages: (topic, JSON)."""
-    program = require_program("mosquitto_sub", "mosquitto-clients")
-    name = f"listener-{uuid.uuid4().hex[:8]}"
-    command = [program, "-p", str(rig.broker.port), "-i", name, "-q", "1", "-t", topic_filter, "-C", str(count)]
-    process = subprocess.Popen([*command, "-W", str(int(SOON_S)), "-F", "%t %p"], stdout=subprocess.PIPE, text=True)
-
-    def messages() -> list[tuple[str, Any]]:
-        output, _ = process.communicate(timeout=2 * SOON_S)
-        pairs = [line.split(" ", 1) for line in output.splitlines()]
-        return [(topic, json.loads(text)) for topic, text in pairs]
-
-    try:
-        # What it prints stays in its buffer until its end; the broker knows when it listens.
-        wait_until(lambda: f"Sending SUBACK to {name}" in rig.broker.log(), "it listened")
-        yield messages
-    finally:
-        if process.poll() is None:
-            process.kill()
-            process.communicate()
-
-
 def stored(rig: GatewayRig, name: str) -> list[float]:
     with rig.client() as client:
         records = client.sensor_data(device_id=rig.device_id)
@@ -82,40 +56,7 @@ def log(rig: GatewayRig) -> str:
 
 
 @pytest.mark.timeout(180)
-def test_a_device_made_of_shell_commands_gets_its_commands_and_stores_its_readings(rig):
-    device = rig.device_id
-    with rig.client() as client:
-        with subscribed(rig, topics.commands_filter(device), 1) as messages:
-            sent = client.send_command(SendCommand(device_id=device, command_payload={"command": "blink"}))
-            [(topic, record)] = messages()
-        assert topics.parse(topic).command_id == sent.id == record["id"]
-        assert record["command_payload"] == {"command": "blink"}
-
-        publish(rig, topics.result(device, sent.id), '{"status":"succeeded","result":{"blinks":3}}')
-
-        def result() -> Any:
-            return next((r.result for r in client.device_commands(device).records if r.status == "succeeded"), None)
-
-        assert wait_until(result, "the result came") == {"blinks": 3}
-
-    publish(rig, topics.sensor_data(device), '{"sensor_data":{"t":1.5}}')
-    with subscribed(rig, topics.receipts(device), 1) as messages:
-        publish(
-            rig, topics.sensor_data(device), '[{"sensor_data":{"t":2.5},"key":"a"},{"sensor_data":{"t":3.5},"key":"b"}]'
-        )
-        [(_, receipt)] = messages()
-    assert receipt["stored"] == ["a", "b"]
-    publish(rig, topics.sensor_data(device), '{"sensor_data":{"t":2.5},"key":"a"}')
-    assert wait_until(lambda: len(stored(rig, "t")) >= 3 and stored(rig, "t"), "the readings are stored") == [
-        1.5,
-        2.5,
-        3.5,
-    ]
-
-    _bad_input_is_told_once_and_stops_nobody(rig)
-
-
-def _bad_input_is_told_once_and_stops_nobody(rig: GatewayRig) -> None:
+def test_bad_input_of_a_device_is_told_once_and_stops_nobody(rig):
     device = rig.device_id
     for _ in range(3):
         publish(rig, topics.sensor_data(device), "{not json")

@@ -1,4 +1,4 @@
-"""The device of docs/protocol.md runs as it stands, against a real gateway and the real service."""
+"""Foreign devices: the one of docs/protocol.md as it stands, and one in Node that was written from that page alone."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ import pytest
 
 from gateway.client import SendCommand
 from tests.conftest import require_program
+from tests.support.node_packages import node_with
 from tests.system.agent_bench import wait_until
 from tests.system.test_gateway_journey import Journey, travelling
 
 ROOT = Path(__file__).resolve().parents[2]
+MQTT_CLIENT = Path(__file__).with_name("mqtt_client")
 PAGE = (ROOT / "docs" / "protocol.md").read_text("utf-8")
 WAIT_S = 120.0
 pytestmark = [pytest.mark.timeout(400), pytest.mark.long]
@@ -58,31 +60,53 @@ def running(command: list[str], folder: Path, environ: dict[str, str]) -> Iterat
         process.wait()
 
 
-def test_the_curl_device_runs_each_command_once_and_stores_its_readings(tmp_path):
-    """Commands from before its first start, while it runs and while it is away."""
+def prove(journey: Journey, identifier: str, command: list[str], way: list[str], **environ: str) -> None:
+    """Commands from before its first start, while it runs and while it is away run once each, and readings come."""
+    device_id = journey.add(identifier, *way)
+    if "--broker" in way:
+        journey.reload_broker()
+    folder = journey.folder / identifier
+    environ |= {"DEVICE": device_id, "CA": str(journey.folder / "etc" / "tls" / "ca.pem")}
+    before = send(journey, device_id, "blink")
+    with running(command, folder, environ):
+        wait_for(journey, device_id, before, "succeeded")
+        meanwhile, unknown = send(journey, device_id, "blink"), send(journey, device_id, "fly")
+        wait_for(journey, device_id, meanwhile, "succeeded")
+        wait_for(journey, device_id, unknown, "rejected")
+        wait_until(lambda: list(journey.client.sensor_data(device_id)), WAIT_S)
+    away = send(journey, device_id, "blink")
+    with running(command, folder, environ):
+        wait_for(journey, device_id, away, "succeeded")
+    assert (folder / "blinked").read_text() == "blink\n" * 3
+    assert len(list((folder / "taken").iterdir())) == 4
+    readings = list(journey.client.sensor_data(device_id))
+    assert {each.sensor_data["temperature"] for each in readings} == {21.5}
+
+
+def test_the_curl_device_over_http_runs_each_command_once_and_stores_its_readings(tmp_path):
     require_program("curl")
     require_program("jq")
-    folder = tmp_path / "device"
-    folder.mkdir()
-    (folder / "device.sh").write_text(device_of("A device with curl"))
+    (tmp_path / "device.sh").write_text(device_of("A device with curl"))
     with travelling(tmp_path) as journey:
         journey.set_up()
         journey.start()
         url = f"https://127.0.0.1:{journey.port}"
-        device_id = journey.add("SN-CURL", "--url", url)
-        (folder / "token").write_text((tmp_path / "SN-CURL" / "token").read_text())
-        environ = {"DEVICE": device_id, "CA": str(tmp_path / "etc" / "tls" / "ca.pem"), "GATEWAY": url}
-        before = send(journey, device_id, "blink")
-        with running(["sh", "device.sh"], folder, environ):
-            wait_for(journey, device_id, before, "succeeded")
-            meanwhile, unknown = send(journey, device_id, "blink"), send(journey, device_id, "fly")
-            wait_for(journey, device_id, meanwhile, "succeeded")
-            wait_for(journey, device_id, unknown, "rejected")
-            wait_until(lambda: list(journey.client.sensor_data(device_id)), WAIT_S)
-        away = send(journey, device_id, "blink")
-        with running(["sh", "device.sh"], folder, environ):
-            wait_for(journey, device_id, away, "succeeded")
-        assert (folder / "blinked").read_text() == "blink\n" * 3
-        assert len(list((folder / "taken").iterdir())) == 4
-        values = [reading.sensor_data for reading in journey.client.sensor_data(device_id)]
-        assert {value["temperature"] for value in values} == {21.5}
+        prove(journey, "SN-CURL", ["sh", "../device.sh"], ["--url", url], GATEWAY=url)
+
+
+def test_a_device_in_node_over_mqtt_runs_each_command_once_and_stores_its_readings(tmp_path):
+    """Somebody else's MQTT client, and firmware that was written from the page alone."""
+    node = node_with(MQTT_CLIENT)
+    with travelling(tmp_path) as journey:
+        journey.set_up("--mqtt")
+        journey.start_broker()
+        journey.start("mqtt=connected")
+        port = str(journey.broker.port)
+        prove(journey, "SN-NODE", [node, str(MQTT_CLIENT / "device.mjs")], ["--broker", f"127.0.0.1:{port}"], PORT=port)
+        assert (tmp_path / "SN-NODE" / "confirmed").exists(), "a receipt has named the last key that waited"
+
+
+def test_the_lock_file_names_no_registry():
+    lock = (MQTT_CLIENT / "package-lock.json").read_text("utf-8")
+    assert "resolved" not in lock
+    assert "integrity" in lock

@@ -75,7 +75,6 @@ def test_a_secret_in_the_file_is_refused_and_never_repeated(tmp_path):
         ({"http": {"enabled": False}}, "no device could reach"),
         ({"mqtt": {"enabled": True, "host": "broker.example.com"}}, "mqtt.tls"),
         ({"mqtt": {"ca_file": "/ca.pem"}}, "needs mqtt.tls: true"),
-        ({"mqtt": {"password_file": "/p"}}, "needs mqtt.user_name"),
         ({"commands": {"poll_s": 0}}, "commands.poll_s"),
         ({"readings": {"gather_s": 1}}, "readings"),
     ],

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import os
-import random
-import socket
 import sqlite3
 import stat
-import subprocess
-import sys
 
 import pytest
 
 from agent.errors import ConfigurationError, Refused
 from gateway.codes import Codes, Terms
-from gateway.tokens import FILE_NAME, OVERLAP_S, Tokens, digest_of, id_fault, make_token, mosquitto_password
-from tests.conftest import require_program
+from gateway.tokens import FILE_NAME, OVERLAP_S, Tokens, digest_of, id_fault, make_token
 
 T0 = 1_767_225_600.0
 DOOR = Terms(product_id="p1", user_id="me", url="http://127.0.0.1:8081")
@@ -55,11 +49,6 @@ def issue(tokens, device_id):
     return new.token.reveal()
 
 
-def in_another_process(path, statement):
-    script = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute({statement!r}); c.commit()"
-    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
-
-
 # --- making -----------------------------------------------------------------------------------------------------------
 
 
@@ -91,10 +80,7 @@ def test_what_is_kept_of_a_token_is_its_sha256_and_it_never_prints(tokens, path)
         ("a#", "'#'"),
         ("a/b", "'/'"),
         ("a\0b", "control"),
-        ("a\nb", "control"),
-        ("a\x7f", "control"),
         ("a\u200bb", "invisible"),
-        (" a", "space"),
         ("", "empty"),
         ("..", "dot"),
         ("\ud800", "surrogate"),
@@ -103,16 +89,6 @@ def test_what_is_kept_of_a_token_is_its_sha256_and_it_never_prints(tokens, path)
 )
 def test_an_id_that_could_reach_beyond_its_device_is_refused(device_id, word):
     assert word in id_fault(device_id)
-
-
-def test_mosquittos_own_program_makes_the_same_password_entry(tmp_path):
-    program = require_program("mosquitto_passwd", "mosquitto")
-    file = tmp_path / "passwords"
-    subprocess.run([program, "-b", "-c", file, "d1", "a secret"], check=True, capture_output=True, timeout=120)
-    entry = file.read_text().strip().removeprefix("d1:")
-    _, kind, iterations, salt, _ = entry.split("$")
-    assert (kind, iterations) == ("7", "101")
-    assert mosquitto_password("a secret", base64.b64decode(salt)) == entry
 
 
 # --- checking ---------------------------------------------------------------------------------------------------------
@@ -173,19 +149,18 @@ def test_when_a_token_was_used_last_is_kept_over_a_restart(path, clock):
 
 
 def test_devices_that_come_for_the_first_time_are_written_down_in_one_commit(tokens):
-    ids = [f"d{number}" for number in range(1_000)]
-    new = {device_id: make_token() for device_id in ids}
+    new = {f"d{number}": make_token() for number in range(100)}
     tokens.issue(new)
     statements: list[str] = []
     tokens.connection.set_trace_callback(statements.append)
-    for device_id in ids[:500]:
-        tokens.note_device(device_id)
-    for device_id in ids[500:]:
-        assert tokens.device_of(new[device_id].token.reveal()) == device_id
+    for device_id, token in new.items():
+        if device_id.endswith("0"):
+            tokens.note_device(device_id)
+        else:
+            assert tokens.device_of(token.token.reveal()) == device_id
     tokens.note_first_use()
     tokens.note_first_use()
     assert statements.count("COMMIT") == 1
-    tokens.connection.set_trace_callback(None)
     assert all(each["last_used_at"] for each in tokens.listed())
 
 
@@ -216,12 +191,6 @@ def other_database(path):
     connection.close()
 
 
-def no_table(path):
-    connection = sqlite3.connect(path)
-    connection.execute("PRAGMA user_version=2")
-    connection.close()
-
-
 def truncated(path):
     with Tokens(path) as tokens:
         for number in range(200):
@@ -229,27 +198,13 @@ def truncated(path):
     os.truncate(path, 5000)
 
 
-def listening(path):
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(path))
-
-
 ODD = {
     "garbage": lambda path: path.write_bytes(b"garbage" * 500),
-    "text": lambda path: path.write_text("d1: dat_xyz\n"),
-    "JSON": lambda path: path.write_text('{"d1": "dat_xyz"}'),
-    "a header alone": lambda path: path.write_bytes(b"SQLite format 3\0"),
-    "zeros": lambda path: path.write_bytes(bytes(8192)),
-    "random bytes": lambda path: path.write_bytes(random.Random(1).randbytes(8192)),
     "another database": other_database,
-    "no table": no_table,
     "truncated": truncated,
     "a directory": lambda path: path.mkdir(),
     "a link": lambda path: path.symlink_to("elsewhere"),
-    "a link to a file": lambda path: (path.with_name("real").write_bytes(b""), path.symlink_to("real")),
     "a FIFO": os.mkfifo,
-    "a socket": listening,
-    "a device": lambda path: path.symlink_to("/dev/zero"),
     "no directory": lambda path: path.parent.rmdir(),
 }
 
@@ -265,7 +220,7 @@ def test_an_odd_file_is_refused_in_one_line_with_the_fix(tmp_path, odd):
     [fault] = caught.value.faults
     assert str(folder / FILE_NAME) in fault
     assert "\n" not in fault
-    assert any(word in fault for word in ("restore", "create it", "remove it"))
+    assert "restore" in fault
     assert not (folder / "elsewhere").exists(), "nothing is made behind a link"
 
 
@@ -281,25 +236,6 @@ def test_a_commit_that_is_refused_leaves_nothing_open(tokens, path):
     issue(tokens, "d2")
     with Tokens(path) as other:
         assert other.device_ids() == ["d2"]
-
-
-def test_a_writer_that_is_killed_in_the_middle_leaves_the_tokens_from_before(path):
-    with Tokens(path) as tokens:
-        token = issue(tokens, "d1")
-    script = f"""
-import os, sqlite3
-connection = sqlite3.connect({str(path)!r}, isolation_level=None)
-connection.execute("PRAGMA cache_size=1")
-connection.execute("BEGIN IMMEDIATE")
-for n in range(2000):
-    connection.execute("INSERT INTO token SELECT randomblob(32), 'x' || ?, 1, hex(zeroblob(100)), 1, 1, 1, 1 "
-        "FROM token LIMIT 1", (n,))
-os.kill(os.getpid(), 9)
-"""
-    done = subprocess.run([sys.executable, "-c", script], check=False, timeout=120)
-    assert done.returncode == -9
-    with Tokens(path) as tokens:
-        assert tokens.connection.execute("SELECT digest FROM token").fetchall() == [(digest_of(token),)]
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------
@@ -336,17 +272,7 @@ def test_old_codes_go_when_a_new_one_is_made(codes, clock):
     assert len(codes.all()) == 1
 
 
-@pytest.mark.parametrize(
-    ("terms", "count", "why"),
-    [
-        (Terms(), 1, "product_id, user_id is missing"),
-        (Terms(product_id="p1"), 1, "user_id is missing"),
-        (Terms(device_id="d1", product_id="p1"), 1, "give either"),
-        (Terms(device_id="d1"), 2, "--device-id is for one device"),
-        (Terms(device_id="a\0b"), 1, "device id"),
-    ],
-)
-def test_terms_that_contradict_each_other_make_no_code(codes, terms, count, why):
-    with pytest.raises(ConfigurationError, match=why):
-        make(codes, terms=terms, count=count)
+def test_a_product_or_user_that_cannot_be_makes_no_code(codes):
+    with pytest.raises(ConfigurationError, match="user_id"):
+        make(codes, terms=Terms(product_id="p1", user_id="x" * 1_000))
     assert codes.all() == []
