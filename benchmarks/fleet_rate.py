@@ -40,7 +40,6 @@ from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.settings import KeyPairFile
-from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob, FleetWorkload
 
 BAR = 0.005
@@ -155,7 +154,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
     recorder = Recorder()
     job = FleetJob(
         scenario=scenario,
-        address=Address(url, keys),
+        device_url=url,
         keys=keys,
         base_url=url,
         devices=range(DEVICES),

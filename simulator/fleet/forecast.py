@@ -24,7 +24,10 @@ _PORTS: Final = 28_000
 _HELD_POLLS_OF_A_COMMAND: Final = 2
 """The list changes when it comes and when its result does: both times the held poll is answered."""
 _MINUTE_S: Final = 60
-_BAR: Final = 30
+_UNPLANNED: Final = {
+    "backfill": "history is sent as fast as the target takes it",
+    "devices": "retries, and backlogs after faults",
+}
 
 
 def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
@@ -54,7 +57,6 @@ def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
     keys = max(len(scenario.target.keys), 1)
     counts = Counter(plan.models.tolist())
     requests = sum(sum(phase["rates"].values()) * (phase["end_s"] - phase["begin_s"]) for phase in phases)
-    unplanned = {"backfill": ["history is sent as fast as the target takes it"]}
     return {
         "name": scenario.scenario,
         "description": scenario.description,
@@ -83,7 +85,7 @@ def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
         "quota_per_minute": round(busiest * _MINUTE_S / keys),
         "keys": keys,
         "keys_needed": max(-(-round(busiest * _MINUTE_S) // QUOTA_PER_MINUTE), 1),
-        "unplanned": {**unplanned, "devices": ["retries, and backlogs after storms"]}.get(scenario.kind, []),
+        "unplanned": _UNPLANNED.get(scenario.kind, ""),
     }
 
 
@@ -154,32 +156,30 @@ def describe(made: Mapping[str, Any]) -> Iterator[str]:
     if made["preparing_s"]:
         needed = clock_text(math.ceil(made["preparing_s"]))
         yield f"preparing   about {needed} to register all devices at {REGISTERED_PER_S:g}/s"
-    duration_s, longest = made["duration_s"], clock_text(made["longest_s"])
-    yield f"takes       {clock_text(duration_s)}; at most {longest} with barriers that wait and the drain"
+    longest = clock_text(made["longest_s"])
+    yield f"takes       {clock_text(made['duration_s'])}; at most {longest} with barriers that wait and the drain"
     yield f"seed        {made['seed']}, digest {made['digest']}"
-
-    def times(each: Mapping[str, Any]) -> list[str]:
-        first = min(round(each["begin_s"] / duration_s * _BAR), _BAR - 1)
-        last = max(round(each["end_s"] / duration_s * _BAR), first + 1)
-        bar = "." * first + "#" * (last - first) + "." * (_BAR - last)
-        return [clock_text(each["begin_s"]), clock_text(each["end_s"]), bar]
 
     yield ""
     phases = [
         [
             f"{phase['name']} ({phase['kind']})",
-            *times(phase),
+            clock_text(phase["begin_s"]),
+            clock_text(phase["end_s"]),
             f"{phase['online_from']:,} -> {phase['online_to']:,}",
             f"{sum(phase['rates'].values()):,.4g}",
             phase["until"] or "",
         ]
         for phase in made["phases"]
     ]
-    yield from _table([["phase", "from", "to", "", "online", "requests/s", "until"], *phases])
+    yield from _table([["phase", "from", "to", "online", "requests/s", "until"], *phases])
     if made["faults"]:
         yield ""
-        faults = [[each["name"], *times(each), f"{each['devices']:,}"] for each in made["faults"]]
-        yield from _table([["fault", "from", "to", "", "devices"], *faults])
+        faults = [
+            [each["name"], clock_text(each["begin_s"]), clock_text(each["end_s"]), f"{each['devices']:,}"]
+            for each in made["faults"]
+        ]
+        yield from _table([["fault", "from", "to", "devices"], *faults])
     if made["peak_rates"]:
         yield ""
         rates = [[name, f"{rate:,.4g}"] for name, rate in made["peak_rates"].items()]
@@ -192,7 +192,8 @@ def describe(made: Mapping[str, Any]) -> Iterator[str]:
     keys = "1 key" if made["keys"] == 1 else f"{made['keys']} keys"
     yield f"quota       {made['quota_per_minute']:,} requests a minute with {keys}; at 1,000 a minute "
     yield f"            it would need {made['keys_needed']}"
-    yield from (f"not counted {sentence}" for sentence in made["unplanned"])
+    if made["unplanned"]:
+        yield f"not counted {made['unplanned']}"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -49,23 +49,15 @@ class Attempt(Enum):
         return Attempt.AFTER_REFUSAL if refused and self is not Attempt.AMBIGUOUS else Attempt.AMBIGUOUS
 
 
-_OK: Final = 200
-_REDIRECT: Final = 300
-_REFUSED: Final = 400
 _LIMITED: Final = 429
-_SERVER: Final = 500
-_NO_STATUS: Final = 600
 _UNCHANGED: Final = 304
+_OF_HUNDREDS: Final = {2: OutcomeClass.OK, 4: OutcomeClass.REFUSED, 5: OutcomeClass.SERVER_ERROR}
 
 
 def class_of(status: int) -> OutcomeClass:
     """The class of a status code."""
-    if _OK <= status < _REDIRECT or status == _UNCHANGED:
-        return OutcomeClass.OK
     if status == _LIMITED:
         return OutcomeClass.LIMITED
-    if _REFUSED <= status < _SERVER:
-        return OutcomeClass.REFUSED
-    if _SERVER <= status < _NO_STATUS:
-        return OutcomeClass.SERVER_ERROR
-    return OutcomeClass.UNEXPECTED
+    if status == _UNCHANGED:
+        return OutcomeClass.OK
+    return _OF_HUNDREDS.get(status // 100, OutcomeClass.UNEXPECTED)

@@ -37,8 +37,8 @@ from gateway.quota import Kind, Quota
 from gateway.service import Service
 from simulator.cli import program
 from simulator.fleet.engine.pool import HttpPool
-from simulator.fleet.target.target import KeyPairFile, TargetOptions, find_offers, find_target
-from simulator.fleet.workload.devices import Address, broker_of
+from simulator.fleet.target.target import TargetOptions, find_offers, find_target
+from simulator.fleet.workload.devices import broker_of
 from simulator.login.tokens import TokenSet, renew, write_tokens
 from simulator.wire.client import ServiceClient
 from tests.support.certificates import Authority
@@ -231,7 +231,8 @@ def fleet_cleanup(one: Try) -> None:
 
 
 def fleet_discovery(one: Try) -> None:
-    find_offers(find_target(TargetOptions(), one.url, [KeyPairFile("mk_1", one.secret)], one.ca_file))
+    options = TargetOptions(base_url=one.url, api_key="mk_1", secret_key_file=one.secret, ca_file=one.ca_file)
+    find_offers(find_target(options))
 
 
 def fleet_devices(one: Try) -> None:
@@ -246,8 +247,7 @@ def fleet_devices(one: Try) -> None:
 
 
 def fleet_sessions(one: Try) -> None:
-    scenario: Any = SimpleNamespace(target=SimpleNamespace(broker=SimpleNamespace(tls=True)))
-    broker = broker_of(scenario, Address("http://127.0.0.1:1", (), None, "127.0.0.1", one.port, one.ca_file), ())
+    broker = broker_of(f"mqtts://127.0.0.1:{one.port}", one.ca_file, ())
     assert broker.tls is not None
     with (
         socket.create_connection(("127.0.0.1", one.port)) as plain,

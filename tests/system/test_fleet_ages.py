@@ -63,11 +63,7 @@ class Combination:
             "arrivals": [{"rate_per_s": 40}],
             "thresholds": ["readings.age.p90 < 1s", "readings.rate > 1/s"],
         }
-        target: dict[str, object] = {"transport": self.transport}
-        if self.transport == "mqtt":
-            target["broker"] = {"host": "127.0.0.1"}
-        elif self.kind == "requests":
-            target = {"connections": 64}
+        target = {"transport": self.transport} if self.kind == "devices" else {"connections": 64}
         return {
             "scenario": str(self),
             "kind": self.kind,

@@ -32,7 +32,6 @@ from simulator.fleet.target.client import open_client
 from simulator.fleet.target.provisioning import Provisioned, load_product, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
 from simulator.fleet.workload.backfill import BackfillJob, end_of_history
-from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
 from simulator.fleet.workload.storm import StormJob
 from simulator.gateway.program import issue_tokens
@@ -150,11 +149,11 @@ class Preparation:
             for share in self._shares(provisioned, min(_BACKFILL_CONNECTIONS, scenario.target.pool)):
                 yield BackfillJob(**common | share, to_s=to_s)
             return
-        address, offers = self._address(provisioned)
+        peer = self._peer(provisioned)
         if scenario.target.transport == "http_poll":  # although the service could hold the polls
-            offers -= {"long-poll"}
+            peer["device_offers"] -= {"long-poll"}
         for share in self._shares(provisioned, scenario.target.pool):
-            yield FleetJob(**common | share, address=address, device_offers=offers)
+            yield FleetJob(**common | share | peer)
 
     def _shares(self, provisioned: Provisioned, connections: int) -> Iterator[dict[str, Any]]:
         """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
@@ -200,20 +199,21 @@ class Preparation:
         )
         make_run_database(self.folder, rules, [(each.device_id, each.name) for each in provisioned.devices])
 
-    def _address(self, provisioned: Provisioned) -> tuple[Address, frozenset[str]]:
-        """Where devices talk to, and the extensions there.
+    def _peer(self, provisioned: Provisioned) -> dict[str, Any]:
+        """The members of :class:`FleetJob` that say what devices talk to.
 
         Through a gateway each device gets a token of its own first.
         """
         target, settings = self.target, self.file.scenario.target
         if not settings.uses_gateway or target.gateway_url is None or target.gateway_config is None:
-            return Address(target.base_url, target.key_files, ca_file=target.ca_file), self.offers
+            return {"device_url": target.base_url, "device_offers": self.offers}
         device_ids = [device.device_id for device in provisioned.devices]
         tokens = issue_tokens(target.gateway_config, device_ids)
         text = json.dumps({name: token.reveal() for name, token in tokens.items()})
         path = write_secret(self.secrets / "tokens.json", text)
         offers = find_gateway_offers(target, next(iter(tokens.values())))
-        return Address(target.gateway_url, (), path, target.broker_url, target.ca_file), offers
+        url, broker_url = target.gateway_url, target.broker_url
+        return {"device_url": url, "device_offers": offers, "tokens": path, "broker_url": broker_url}
 
 
 # --- one run at a time for the same devices -----------------------------------------------------------------------

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.core.timekeeping import PollIntervals
@@ -28,84 +28,64 @@ from simulator.fleet.scenario.model import (
     Scenario,
     TelemetrySettings,
 )
-from simulator.fleet.settings import KeyPairFile
 from simulator.fleet.signals import build_signals
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.requests import RequestDriver
 from simulator.keys import headers_of
 
+if TYPE_CHECKING:  # a job makes a workload, which makes devices
+    from simulator.fleet.workload.fleet import FleetJob
+
 Devices = HttpDriver | MqttDriver | RequestDriver
 """What plays the devices of a worker; all of them have the same methods."""
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """Where devices talk to, and as whom; it travels to the worker without a secret in it.
-
-    Attributes:
-        base_url: of the service, or of the gateway's HTTP front.
-        keys: those of all devices (:func:`~simulator.fleet.plan.key_of`); unused where there are tokens.
-        tokens: file with the device tokens by device id, JSON; None where devices use the keys.
-        broker_url: for MQTT.
-        ca_file: the authorities that alone are trusted over TLS; None trusts the system's.
-    """
-
-    base_url: str
-    keys: tuple[KeyPairFile, ...]
-    tokens: Path | None = None
-    broker_url: str | None = None
-    ca_file: Path | None = None
-
-
-def make_devices(
-    scenario: Scenario, address: Address, fleet: Fleet, members: Sequence[Member], connections: int
-) -> Devices:
+def make_devices(job: FleetJob, fleet: Fleet, members: Sequence[Member]) -> Devices:
     """The devices as the scenario wants them.
 
     Args:
-        scenario: whose they are.
-        address: where they talk to.
+        job: of the worker.
         fleet: what they have in common.
-        members: those of the worker.
-        connections: for devices that share them.
+        members: the devices.
 
     Raises:
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
-    sources, first = _sources_of(scenario), fleet.first_index
+    scenario, first = job.scenario, fleet.first_index
+    sources = _sources_of(scenario)
     links = Links(fleet, are_touched=bool(scenario.faults))
-    tokens = [] if address.tokens is None else read_tokens(address.tokens, [member.device_id for member in members])
+    tokens = [] if job.tokens is None else read_tokens(job.tokens, job.device_ids)
     if scenario.target.transport == "mqtt":
-        sessions = MqttSessions(broker_of(address, sources), fleet.timers, connect_timeout_s=fleet.timeout_s)
+        broker = broker_of(job.broker_url, job.ca_file, sources)
+        sessions = MqttSessions(broker, fleet.timers, connect_timeout_s=fleet.timeout_s)
         token_of = (lambda device: tokens[device - first]) if tokens else (lambda _device: None)
         return MqttDriver(sessions, fleet, members, tokens=token_of, links=links)
-    origin, per_device = read_origin(address.base_url, address.ca_file), not scenario.target.is_pooled
-    engine = Http1Engine(origin, fleet.timers, per_device=per_device, pool=connections, sources=sources)
+    origin, per_device = read_origin(job.device_url, job.ca_file), not scenario.target.is_pooled
+    engine = Http1Engine(origin, fleet.timers, per_device=per_device, pool=job.connections, sources=sources)
     if tokens:
         credentials = [{"authorization": f"Bearer {token.reveal()}"} for token in tokens]
         heads = [RequestHead(origin, each) for each in credentials]
     else:  # each device has a key pair that is its own of the whole fleet's
-        pairs = [RequestHead(origin, headers_of(pair)) for pair in read_keys(address.keys)]
-        devices = range(first, first + len(members))
-        heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in devices]
+        pairs = [RequestHead(origin, headers_of(pair)) for pair in read_keys(job.keys)]
+        heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in job.devices]
     if isinstance(scenario, RequestsScenario):
         return RequestDriver(engine, fleet, members, heads, scenario.arrivals, links)
     return HttpDriver(engine, fleet, members, heads, links)
 
 
-def broker_of(address: Address, sources: tuple[str, ...]) -> TargetAddress:
+def broker_of(broker_url: str | None, ca_file: Path | None, sources: tuple[str, ...]) -> TargetAddress:
     """Where sessions go, and from where; one TLS context for all of them, None for connections in the clear.
 
     Raises:
         ConfigurationError: the authority cannot be read.
     """
-    url = urlsplit(address.broker_url or "")
+    url = urlsplit(broker_url or "")
     if url.scheme != "mqtts":
         return TargetAddress(url.hostname or "", url.port or 1883, sources)
     try:
-        return TargetAddress(url.hostname or "", url.port or 8883, sources, trust_store(address.ca_file))
+        return TargetAddress(url.hostname or "", url.port or 8883, sources, trust_store(ca_file))
     except OSError as error:
-        fault = f"ca_file {address.ca_file}: it is no file with an authority to trust ({error})"
+        fault = f"ca_file {ca_file}: it is no file with an authority to trust ({error})"
         raise ConfigurationError([fault], "target") from None
 
 

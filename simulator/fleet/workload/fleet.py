@@ -7,6 +7,7 @@ import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from agent.wire.server import COMMAND_STATUS
@@ -20,7 +21,7 @@ from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
 from simulator.fleet.workload.base import DeviceJob, Leftover, Measurement, TrackedLedger, WorkloadSummary
-from simulator.fleet.workload.devices import Address, build_models, make_devices
+from simulator.fleet.workload.devices import build_models, make_devices
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator
 from simulator.fleet.workload.requests import RequestDriver
 from simulator.fleet.workload.switchboard import Agenda, Switchboard
@@ -36,12 +37,16 @@ class FleetJob(DeviceJob):
     """One worker's part of a fleet, pickled.
 
     Attributes:
-        address: where devices talk to, and as whom.
-        device_offers: the extensions of whatever the devices talk to: the service, or the gateway in front of it.
+        device_url: what the devices talk to: the service, or the gateway in front of it.
+        device_offers: the extensions there.
+        tokens: file with the device tokens by device id, JSON; None where each device uses one of the keys.
+        broker_url: for MQTT.
     """
 
-    address: Address
+    device_url: str
     device_offers: frozenset[str]
+    tokens: Path | None = None
+    broker_url: str | None = None
 
     def make(self, recorder: Recorder) -> FleetWorkload:
         """Build everything; called in the running loop. Nothing is sent yet."""
@@ -79,7 +84,7 @@ class FleetWorkload:
             timeout_s=scenario.target.timeout_s,
             faults=self._faults if scenario.faults else None,
             dialect=scenario.target.dialect.dialect(),
-            base_url=job.address.base_url,
+            base_url=job.device_url,
             observer=measurement,
             on_news=self._news.set,
         )
@@ -88,7 +93,7 @@ class FleetWorkload:
             Member(device_id, job.product_id, models[number])
             for device_id, number in zip(job.device_ids, job.model_numbers, strict=True)
         ]
-        self._devices = devices = make_devices(scenario, job.address, fleet, members, job.connections)
+        self._devices = devices = make_devices(job, fleet, members)
         measurement.is_excused = devices.links.has_fault
         lists_no_states = COMMAND_STATUS not in job.offers
         had_contact = devices.had_contact if isinstance(devices, HttpDriver) and lists_no_states else None

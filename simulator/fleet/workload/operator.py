@@ -165,13 +165,8 @@ class Operator:
         told = {stream: {str(state): count for state, count in each.items()} for stream, each in ends.items()}
         ours = [
             CommandEnds(
-                command.name,
-                command.expect,
-                sent=tally["sent"],
-                refused=tally["refused"],
-                unanswered=tally["unanswered"],
-                ends=told.get(stream, {}),
+                each.name, each.expect, tally["sent"], tally["refused"], tally["unanswered"], told.get(stream, {})
             )
-            for stream, (command, tally) in enumerate(zip(self._commands, self._tallies, strict=True))
+            for stream, (each, tally) in enumerate(zip(self._commands, self._tallies, strict=True))
         ]
         return (*ours, CommandEnds("", "any", 0, 0, 0, told.get(None, {})))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, Final
+
+import numpy as np
 
 from agent.errors import Advice, AgentError, NotFound, ServiceError, TransportError
 from agent.health import Backoff
@@ -97,8 +99,11 @@ class StormWorkload:
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Task[None] | None = None
-        self._factor = 1.0
-        self._due_s = 0.0
+        phases, rate_per_s = job.scenario.phases, self._settings.rate_per_s
+        bounds_s = [0.0, *accumulate(phase.duration_s for phase in phases)]
+        counts = [0.0, *accumulate(rate_per_s * phase.rate_factor * phase.duration_s for phase in phases)]
+        self._due_s = np.interp(range(self.devices), counts, bounds_s)  # of each label, since the run's begin
+        self._began_s = 0.0
 
     @property
     def devices(self) -> int:
@@ -107,12 +112,11 @@ class StormWorkload:
 
     def begin(self, at_s: float) -> None:
         """Labels begin to arrive."""
-        self._arrivals = start_task(self._arrive(at_s), "arrivals")
+        self._began_s = at_s
+        self._arrivals = start_task(self._arrive(), "arrivals")
 
     def enter_phase(self, index: int, at_s: float) -> None:
-        """Let labels arrive at the rate of this phase."""
-        del at_s
-        self._factor = self._job.scenario.phases[index].rate_factor
+        """The rates of all phases are planned already: no barrier moves them."""
 
     def gauges(self) -> Mapping[str, float]:
         """Labels that were begun, are under way, and are registered."""
@@ -127,8 +131,8 @@ class StormWorkload:
         if self._arrivals is not None:
             self._arrivals.cancel()
             await asyncio.wait([self._arrivals])
-            due = int(max(0.0, from_s - self._due_s) * self._settings.rate_per_s * self._factor)
-            unbegun = min(due, self.devices - len(self._journeys))
+            due = int(np.count_nonzero(self._due_s < from_s - self._began_s))
+            unbegun = max(0, due - len(self._journeys))
             self._recorder.intended += unbegun
             self._recorder.undelivered += unbegun
         if self._tasks:
@@ -159,18 +163,17 @@ class StormWorkload:
         extras = {STORM: numbers, **self._measurement.errors}
         return WorkloadSummary(failures=tuple(failures), audit=audit, extras=extras, held=held)
 
-    async def _arrive(self, at_s: float) -> None:
+    async def _arrive(self) -> None:
         """Labels at the scenario's rate, whatever the target does."""
-        settings, self._due_s = self._settings, at_s
         for number, identifier in enumerate(self._job.identifiers):
-            await asyncio.sleep(max(0.0, self._due_s - time.monotonic()))
+            due_s = self._began_s + float(self._due_s[number])
+            await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             chance = DeviceRandom(self._job.scenario.seed, identifier).uniform(_RACE, number)
-            journey = Journey(number, identifier, raced=chance < settings.races)
+            journey = Journey(number, identifier, raced=chance < self._settings.races)
             self._journeys.append(journey)
-            task = start_task(self._go(journey, self._due_s), identifier)
+            task = start_task(self._go(journey, due_s), identifier)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-            self._due_s += 1.0 / (settings.rate_per_s * self._factor)
 
     # --- a label's journey --------------------------------------------------------------------------------------------
 
@@ -229,41 +232,34 @@ class StormWorkload:
             journey.faults.append(f"{request.operation}: {error}"[:_FAULT_CHARACTERS])
         return None
 
-    # --- what is listed -----------------------------------------------------------------------------------------------
-
-    async def _devices_of(self, user: str) -> list[Device]:
-        """What the service lists for one of the two people; nothing before the first registration."""
-        client, found = self._requests.client(self._job.offers), []
-        with contextlib.suppress(NotFound):
-            async for items in client.pages(paths.user_devices(user), client.paging):
-                found += [Device.receive(item) for item in items]
-        return found
-
-    async def _listed(self) -> tuple[dict[str, list[str]], bool]:
-        """The identifiers that the service lists for each of the two; False when it could not be read to the end."""
-        wanted = set(self._job.identifiers)
-        listed: dict[str, list[str]] = {}
+    async def _listed(self) -> tuple[list[tuple[str, str]], bool]:
+        """User and identifier of each label's device that the service lists; False: it could not be read to the end."""
+        client, wanted = self._requests.client(self._job.offers), set(self._job.identifiers)
+        found: list[tuple[str, str]] = []
         for user in self._users:
             try:
-                names = [device.device_identifier for device in await self._devices_of(user)]
+                async for items in client.pages(paths.user_devices(user), client.paging):
+                    names = [Device.receive(item).device_identifier for item in items]
+                    found += [(user, name) for name in names if name in wanted]
+            except NotFound:
+                continue  # nobody was registered for this user
             except AgentError:
-                return listed, False
-            listed[user] = [name for name in names if name in wanted]
-        return listed, True
+                return found, False
+        return found, True
 
 
 def judge_storm(
-    journeys: Sequence[Journey], listed: Mapping[str, Iterable[str]], *, complete: bool = True
+    journeys: Sequence[Journey], listed: Iterable[tuple[str, str]], *, complete: bool = True
 ) -> AuditRecord:
     """Hold what the service lists in the end against what it answered on the way.
 
     Args:
         journeys: those that were begun.
-        listed: user -> identifiers of the devices that the service lists for that user, each as often as it is listed.
+        listed: user and identifier of each device that the service lists, as often as it is listed.
         complete: every list was read to its end.
     """
-    there = Counter((user, name) for user, names in listed.items() for name in names)
-    times = Counter(name for names in listed.values() for name in names)
+    there = Counter(listed)
+    times = Counter(name for _, name in there.elements())
     findings: list[DeviceFinding] = []
     counts: Counter[str] = Counter()
     for journey in journeys:

@@ -13,7 +13,6 @@ from simulator.fleet.run.job_files import check_files, pack, place_of, unpack
 from simulator.fleet.run.ray_workers import Node, place_workers
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.settings import KeyPairFile
-from simulator.fleet.workload.devices import Address
 from simulator.fleet.workload.fleet import FleetJob
 
 SECRET = "msk_0123456789abcdef"
@@ -34,7 +33,8 @@ def make_job(folder: Path, recording: str = "days/one.csv") -> FleetJob:
     keys = (KeyPairFile("mk_key", secret),)
     return FleetJob(
         scenario=READER.validate_python(document),
-        address=Address("http://127.0.0.1:9", keys, tokens),
+        device_url="http://127.0.0.1:9",
+        tokens=tokens,
         keys=keys,
         base_url="http://127.0.0.1:9",
         devices=range(2),
@@ -69,7 +69,7 @@ def test_a_job_finds_its_files_on_another_machine_and_nothing_else_travels(name,
     (moved,) = unpack(job_files, range(1), there)
     assert (moved.folder / name).read_text() == "t\n1\n"
     assert moved.keys[0].secret_key_file.read_text() == SECRET
-    assert moved.address.tokens.read_text() == "{}"
+    assert moved.tokens.read_text() == "{}"
     assert moved.ledger.path == place_of(job.ledger.path, there)
     assert moved.ledger.path.parent.is_dir()
     assert (moved.device_ids, moved.scenario) == (job.device_ids, job.scenario)
