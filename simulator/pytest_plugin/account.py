@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import httpx
 
 from agent.wire.secret import KeyPair, Secret
-from simulator.pytest_plugin.control import ControlRefused, Fault, ServiceUnderTest, read_answer
+from simulator.pytest_plugin.control import Control, ControlRefused, Fault, ServiceUnderTest
 from simulator.pytest_plugin.loopback import LoopbackTransport
 from simulator.wire.client import ServiceClient
 
@@ -61,21 +61,13 @@ class Account:
     @cached_property
     def http(self) -> httpx.Client:
         """An HTTP client with the account's keys, relative to the service's address."""
-        return self._open({})
+        transport = LoopbackTransport()
+        return httpx.Client(base_url=self.base_url, headers=self.headers, trust_env=False, transport=transport)
 
     @cached_property
-    def _observer(self) -> httpx.Client:
+    def _observer(self) -> Control:
         """For the plug-in's own requests: they stay out of the log, the faults, the quota and the variant."""
-        return self._open(_OBSERVER)
-
-    def _open(self, headers: Mapping[str, str]) -> httpx.Client:
-        return httpx.Client(
-            base_url=self.base_url,
-            headers={**self.headers, **headers},
-            trust_env=False,
-            timeout=WAIT_S,
-            transport=LoopbackTransport(),
-        )
+        return Control(self.base_url, "/", {**self.headers, **_OBSERVER})
 
     @cached_property
     def client(self) -> ServiceClient:
@@ -84,7 +76,7 @@ class Account:
 
     def product(self, name: str = "Test product", **members: Any) -> str:
         """Create a product; its id."""
-        return str(self._sent("/products", {"name": name, **members})["product_id"])
+        return str(self._observer.post("products", {"name": name, **members})["product_id"])
 
     @cached_property
     def product_id(self) -> str:
@@ -114,7 +106,7 @@ class Account:
             "device_identifier": identifier,
             "device_name": name or identifier,
         }
-        return str(self._sent("/onboarding/device", body)["device_id"])
+        return str(self._observer.post("onboarding/device", body)["device_id"])
 
     def send(self, device_id: str, command: str, *, ttl_seconds: int | None = None, **payload: Any) -> str:
         """Send a command; its id.
@@ -128,11 +120,11 @@ class Account:
         body: dict[str, Any] = {"device_id": device_id, "command_payload": {"command": command, **payload}}
         if ttl_seconds is not None:
             body["ttl_seconds"] = ttl_seconds
-        return str(self._sent("/commands/send", body)["id"])
+        return str(self._observer.post("commands/send", body)["id"])
 
     def command(self, device_id: str, command_id: str) -> dict[str, Any]:
         """A command as the service shows it now."""
-        return self._shown(f"/devices/{device_id}/commands/{command_id}")
+        return self._observer.get(f"devices/{device_id}/commands/{command_id}")
 
     def wait_for_command(self, device_id: str, command_id: str, timeout_s: float = WAIT_S) -> dict[str, Any]:
         """Wait until a command has ended; its record.
@@ -157,7 +149,7 @@ class Account:
         found: list[dict[str, Any]] = []
         query = {"device_id": device_id, "order": "asc", "limit": _LIMIT, **filters}
         while True:
-            page = self._shown("/sensor-data", query)
+            page = self._observer.get("sensor-data", query)
             found += page["data"]
             if "limit" in filters or page["next_cursor"] is None:
                 return found
@@ -193,12 +185,6 @@ class Account:
         for name in ("http", "_observer", "client"):
             if name in self.__dict__:
                 self.__dict__[name].close()
-
-    def _sent(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        return read_answer(self._observer.post(path, json=body))
-
-    def _shown(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        return read_answer(self._observer.get(path, params=query))
 
 
 def _wait(ask: Callable[[], Found | None], timeout_s: float, describe: Callable[[], str]) -> Found:

@@ -11,7 +11,6 @@ import httpx
 
 from simulator.pytest_plugin.loopback import LoopbackTransport
 
-_PREFIX: Final = "/_emulator/"
 _MATCH: Final = ("device_id", "account_id")
 _COUNTS: Final = ("exactly", "at_least", "at_most")
 _TIMES: Final = ("next", "after", "probability")
@@ -34,17 +33,20 @@ __tracebackhide__ = operator.methodcaller("errisinstance", (ControlRefused, Asse
 
 
 class Control:
-    """A client of the control surface, ``/_emulator/...``.
+    """JSON in, JSON out: a client of the control surface, ``/_emulator/...``, or of another part of the service.
 
     Args:
         base_url: of the service.
+        part: what paths begin with.
+        headers: of each request.
     """
 
-    def __init__(self, base_url: str) -> None:
-        self._http = httpx.Client(base_url=base_url, trust_env=False, transport=LoopbackTransport())
+    def __init__(self, base_url: str, part: str = "/_emulator/", headers: Mapping[str, str] | None = None) -> None:
+        url, transport = base_url + part, LoopbackTransport()
+        self._http = httpx.Client(base_url=url, headers=headers, trust_env=False, transport=transport)
 
     def get(self, path: str, query: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The answer to a GET of a path below ``/_emulator/``.
+        """The answer to a GET of a path below that part.
 
         Raises:
             ControlRefused: the service answers an error.
@@ -69,7 +71,16 @@ class Control:
         self._http.close()
 
     def _ask(self, method: str, path: str, **sent: Any) -> dict[str, Any]:
-        return read_answer(self._http.request(method, _PREFIX + path, **sent))
+        answer = self._http.request(method, path, **sent)
+        if not answer.is_error:
+            found: dict[str, Any] = answer.json() if answer.content else {}
+            return found
+        try:
+            body = answer.json()
+            text = f"{body['error']}: {body['message']}"
+        except (ValueError, KeyError, TypeError):
+            text = answer.text[:300]
+        raise (NotThere if answer.status_code == httpx.codes.NOT_FOUND else ControlRefused)(text, answer.status_code)
 
 
 class Fault:
@@ -270,23 +281,6 @@ def _split(method: str | None, path: str | None, wanted: Mapping[str, Any]) -> t
     named = {"method": method, "path": path, **{name: wanted[name] for name in _MATCH if name in wanted}}
     match = {name: value for name, value in named.items() if value is not None}
     return match, {name: value for name, value in wanted.items() if name not in _MATCH}
-
-
-def read_answer(answer: httpx.Response) -> dict[str, Any]:
-    """The JSON object that the service answered; empty for an answer without a body.
-
-    Raises:
-        ControlRefused: it is an error.
-    """
-    if not answer.is_error:
-        found: dict[str, Any] = answer.json() if answer.content else {}
-        return found
-    try:
-        body = answer.json()
-        text = f"{body['error']}: {body['message']}"
-    except (ValueError, KeyError, TypeError):
-        text = answer.text[:300]
-    raise (NotThere if answer.status_code == httpx.codes.NOT_FOUND else ControlRefused)(text, answer.status_code)
 
 
 def _describe(question: Mapping[str, Any], answer: Mapping[str, Any]) -> str:

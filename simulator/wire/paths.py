@@ -1,51 +1,14 @@
 """Every path of the service, relative to ``{base_url}`` (specification, "Endpoints"; extensions are marked).
 
-Those of devices and gateways come from :mod:`agent.wire.paths`; templates and functions are as there.
+Those of devices and gateways are :mod:`agent.wire.paths`, and are here, too; templates and functions are as there.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from agent.wire.paths import (
-    COMMAND_EVENTS as COMMAND_EVENTS,
-)
-from agent.wire.paths import (
-    COMMAND_RESULT as COMMAND_RESULT,
-)
-from agent.wire.paths import (
-    DEVICE_COMMANDS as DEVICE_COMMANDS,
-)
-from agent.wire.paths import (
-    DEVICES as DEVICES,
-)
-from agent.wire.paths import (
-    DISCOVERY as DISCOVERY,
-)
-from agent.wire.paths import (
-    ONBOARDING_DEVICES as ONBOARDING_DEVICES,
-)
-from agent.wire.paths import (
-    RUNTIME_DATA as RUNTIME_DATA,
-)
-from agent.wire.paths import (
-    SEND_COMMAND as SEND_COMMAND,
-)
-from agent.wire.paths import (
-    SENSOR_DATA as SENSOR_DATA,
-)
-from agent.wire.paths import (
-    command_result as command_result,
-)
-from agent.wire.paths import (
-    device_commands as device_commands,
-)
-from agent.wire.paths import (
-    fill as fill,
-)
-from agent.wire.paths import (
-    segment as segment,
-)
+from agent.wire.paths import *  # noqa: F403 - and those of devices and gateways
+from agent.wire.paths import fill
 
 PRODUCTS: Final = "/products"
 PRODUCT: Final = "/products/{product_id}"
