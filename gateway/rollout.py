@@ -79,7 +79,6 @@ _NO_ID: Final = "the service's answer names no command id, so its result cannot 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _PERCENT: Final = re.compile(r"(\d{1,3}(?:\.\d{1,3})?)\s*%")
 
-_VERSION: Final = 4
 _DEVICES: Final = """
 CREATE TABLE device (device_id TEXT NOT NULL UNIQUE, wave INTEGER NOT NULL, state TEXT NOT NULL, command_id TEXT,
     sending_at REAL, sent_at REAL, reason TEXT)
@@ -407,10 +406,10 @@ def _prepare(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequenc
     """Lock the file until it is closed, and fill a new one."""
     connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     with transaction(connection):
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        if begin is None and version == 0:  # its begin was cut off
+        is_begun = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'rollout'").fetchone() is not None
+        if begin is None and not is_begun:  # its begin was cut off
             raise ConfigurationError([_NEVER_BEGUN], "rollout")
-        if begin is not None and version > 0:
+        if begin is not None and is_begun:
             fault = "this rollout was begun already: --resume goes on with it; give another --name for a new one"
             raise ConfigurationError([fault], "rollout")
         if begin is not None:
@@ -420,9 +419,6 @@ def _prepare(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequenc
             connection.execute(_DEVICES)
             planned = [(each, wave) for wave, devices in enumerate(waves, 1) for each in devices]
             connection.executemany("INSERT INTO device (device_id, wave, state) VALUES (?, ?, 'planned')", planned)
-            connection.execute(f"PRAGMA user_version={_VERSION}")
-        elif version != _VERSION:
-            raise ConfigurationError([f"its version is {version}, and this program knows {_VERSION}"], "rollout")
 
 
 # --- the command ------------------------------------------------------------------------------------------------------
@@ -475,22 +471,19 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, **given: Any) -> 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
-    try:
-        with errors_end_it():
-            config = load(config_path)
-            for limit in ("max_failed", "max_silent"):
-                given[limit] = None if given[limit] is None else read_share(given[limit])
-            found = _resumed(config, given) if resume else None
-            with service_client(config.service, config.auth.credentials(os.environ)) as client:
-                offers = extensions_of(client, config.service)
-                results = Results(client, offers, config.service.dialect.dialect())
-                if found is None:
-                    plan, waves = _planned(offers, config, given)
-                    found = Rollout(_path(config, plan.name), (plan, waves))
-                    complain(f"rollout {plan.name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
-                code = _run(found, client, results, has_keys=IDEMPOTENCY_KEY in offers, as_json=as_json)
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
+    with errors_end_it():
+        config = load(config_path)
+        for limit in ("max_failed", "max_silent"):
+            given[limit] = None if given[limit] is None else read_share(given[limit])
+        found = _resumed(config, given) if resume else None
+        with service_client(config.service, config.auth.credentials(os.environ)) as client:
+            offers = extensions_of(client, config.service)
+            results = Results(client, offers, config.service.dialect.dialect())
+            if found is None:
+                plan, waves = _planned(offers, config, given)
+                found = Rollout(_path(config, plan.name), (plan, waves))
+                complain(f"rollout {plan.name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
+            code = _run(found, client, results, has_keys=IDEMPOTENCY_KEY in offers, as_json=as_json)
     raise SystemExit(code)
 
 

@@ -346,22 +346,16 @@ async def test_requests_that_fail_together_are_one_failure_in_one_line_and_the_s
     assert caplog.text.count("http=refused") == 1, "the service is away for both devices alike"
 
 
-@pytest.mark.parametrize("status", [401, 403, 502, 503])
+@pytest.mark.parametrize("status", [401, 403, 404, 502, 503])
 @played
-async def test_a_service_that_refuses_the_gateways_keys_or_fails_is_503_for_devices(gateway, service, status):
+async def test_a_service_that_refuses_the_gateways_keys_fails_or_is_another_one_is_503(gateway, service, status):
+    text = "no such path" if status == 404 else "msk_1 is wrong"
     async with gateway() as (_, http):
-        service.script = lambda _request: (status, {"error": "x", "message": "msk_1 is wrong"})
-        answer = await http.post("/sensor-data", json=READING, headers={"idempotency-key": "1"})
-        assert error_of(answer) == (503, "service_unavailable")
-        assert "msk_1" not in answer.text
-
-
-@played
-async def test_an_address_that_is_not_the_services_sets_nothing_aside(gateway, service):
-    async with gateway() as (_, http):
-        service.script = lambda _request: (404, {"error": "not_found", "message": "no such path"})
+        service.script = lambda _request: (status, {"error": "x", "message": text})
         for body in (READING, [READING]):
-            assert error_of(await http.post("/sensor-data", json=body, headers={"idempotency-key": "1"}))[0] == 503
+            answer = await http.post("/sensor-data", json=body, headers={"idempotency-key": "1"})
+            assert error_of(answer) == (503, "service_unavailable")
+            assert "msk_1" not in answer.text
         answer = await http.post("/devices/d1/commands/c1/result", json={"status": "succeeded"})
         assert error_of(answer)[0] == 503
 

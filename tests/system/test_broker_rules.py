@@ -6,8 +6,9 @@ import os
 import queue
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -16,7 +17,6 @@ import pytest
 from agent.wire import topics
 from agent.wire.secret import Secret
 from gateway.broker import BrokerSettings, device_passwords, write_broker_config
-from gateway.certificates import make_certificates
 from gateway.tokens import Tokens, make_token
 from tests.conftest import require_program
 from tests.support.mosquitto import Mosquitto, find_mosquitto
@@ -31,14 +31,13 @@ WAIT_S = 60.0
 class Site:
     """A folder with tokens and a broker's configuration."""
 
-    def __init__(self, folder: Path, *, tls: bool = False) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.tokens = folder / "tokens.db"
         self.settings = BrokerSettings(
             folder / "conf.d" / "device-gateway.conf",
             folder / "device-gateway",
             port=free_port(),
-            tls=make_certificates(folder / "tls", ["127.0.0.1"], datetime.now(UTC)) if tls else None,
             standalone=True,
         )
 
@@ -51,12 +50,22 @@ class Site:
     def write(self):
         return write_broker_config(self.settings, device_passwords(self.tokens.parent), GATEWAY, GATEWAY_PASSWORD)
 
-    def broker(self) -> Mosquitto:
-        """The file as it was written; only its listener's line is the runner's."""
+    @contextmanager
+    def broker(self, *names: str) -> Iterator[tuple[Mosquitto, dict[str, Client]]]:
+        """The file as it was written, but for its listener's line; and a client for each name, not yet connected."""
+        self.write()
         program = find_mosquitto() or require_program("mosquitto")
         lines = [line for line in self.settings.configuration.read_text().splitlines() if line]
         own = [line for line in lines if not line.startswith("listener")]
-        return Mosquitto(program, self.folder, own, port=self.settings.port)
+        broker = Mosquitto(program, self.folder, own, port=self.settings.port)
+        broker.start()
+        clients = {name: Client(topics.user_name(name), broker.port) for name in names}
+        try:
+            yield broker, clients
+        finally:
+            for client in clients.values():
+                client.end()
+            broker.stop()
 
 
 @dataclass
@@ -65,7 +74,6 @@ class Client:
 
     name: str
     port: int
-    ca: Path | None = None
     protocol: int = paho.MQTTv5
     received: queue.Queue = field(default_factory=queue.Queue)
     connected: queue.Queue = field(default_factory=queue.Queue)
@@ -76,8 +84,6 @@ class Client:
         self.paho = paho.Client(paho.CallbackAPIVersion.VERSION2, client_id or self.name, protocol=self.protocol)
         if password is not None:
             self.paho.username_pw_set(self.name, password)
-        if self.ca is not None:
-            self.paho.tls_set(str(self.ca))
         self.paho.on_connect = lambda _c, _u, _f, reason, _p: self.connected.put(reason)
         self.paho.on_message = lambda _c, _u, message: self.received.put((message.topic, message.payload.decode()))
         self.paho.on_disconnect = lambda *_: self.gone.set()
@@ -139,48 +145,34 @@ def ten_topics(device_id):
 def test_no_device_reaches_another_ones_topics(site):
     """The matrix: ten devices and the gateway, each publishing to and subscribing to ten topics of each device."""
     tokens = site.issue(*DEVICES)
-    site.write()
-    broker = site.broker()
-    broker.start()
     every = [(owner, topic) for owner in DEVICES for topic in ten_topics(owner)]
-    clients = {device: Client(topics.user_name(device), broker.port) for device in DEVICES}
-    gateway = Client(GATEWAY, broker.port)
-    try:
+    with site.broker(*DEVICES, GATEWAY) as (_, clients):
+        gateway = clients[GATEWAY]
         assert gateway.connect(GATEWAY_PASSWORD.reveal())
-        assert all(client.connect(tokens[device]) for device, client in clients.items())
+        assert all(clients[device].connect(tokens[device]) for device in DEVICES)
         greedy = [*(topic for _, topic in every), "#", "$SYS/#", "v1/devices/+/commands/+", "$share/g/v1/devices/#"]
-        for client in clients.values():
-            client.subscribe(greedy)
+        for device in DEVICES:
+            clients[device].subscribe(greedy)
         gateway.subscribe(["#", "$SYS/#", *(topic for _, topic in every)])
-        sent = []
-        for who, client in [*clients.items(), (GATEWAY, gateway)]:
-            sent += [client.publish(topic, f"{who} > {topic}") for _, topic in every]
+        sent = [client.publish(topic, f"{who} > {topic}") for who, client in clients.items() for _, topic in every]
         for message in sent:
             message.wait_for_publish(WAIT_S)
-        for device, client in clients.items():
+        for device in DEVICES:
             gateway.publish(topics.notice(device), "end").wait_for_publish(WAIT_S)
             expected = {(topic, f"{GATEWAY} > {topic}") for topic in to_device(device)}
-            assert client.until("end") == expected, device
-            client.publish(topics.sensor_data(device), f"end {device}").wait_for_publish(WAIT_S)
+            assert clients[device].until("end") == expected, device
+            clients[device].publish(topics.sensor_data(device), f"end {device}").wait_for_publish(WAIT_S)
         from_devices = {(topic, f"{owner} > {topic}") for owner in DEVICES for topic in from_device(owner)}
         # Readings and results that a device has let the broker retain are cleared by the gateway.
         clearing = [topic for owner in DEVICES for topic in from_device(owner) if not topic.endswith("/status")]
         from_devices |= {(topic, f"{GATEWAY} > {topic}") for topic in clearing}
         arrived = {each for each in gateway.until(f"end {DEVICES[-1]}") if not each[1].startswith("end")}
         assert arrived == from_devices
-    finally:
-        for client in (*clients.values(), gateway):
-            client.end()
-        broker.stop()
 
 
 def test_only_who_has_a_token_gets_in(site):
-    [token] = site.issue("d1").values()
-    [other] = site.issue("d2").values()
-    site.write()
-    broker = site.broker()
-    broker.start()
-    try:
+    token, other = site.issue("d1", "d2").values()
+    with site.broker() as (broker, _):
         for name, password, expected in (
             ("d1", token, True),
             ("d1", token[:-1], False),
@@ -195,45 +187,20 @@ def test_only_who_has_a_token_gets_in(site):
                 client = Client(name, broker.port, protocol=protocol)
                 assert client.connect(password) is expected, (name, protocol)
                 client.end()
-    finally:
-        broker.stop()
 
 
-def test_a_device_cannot_push_another_one_off_by_its_client_id(site):
+def test_a_device_cannot_push_another_one_off_and_tokens_that_come_or_go_count_after_sighup(site):
     tokens = site.issue("d1", "d2")
-    site.write()
-    broker = site.broker()
-    broker.start()
-    first, second = Client("d1", broker.port), Client("d2", broker.port)
-    try:
-        assert first.connect(tokens["d1"])
-        assert second.connect(tokens["d2"], client_id="d1")
-        second.subscribe([topics.commands_filter("d2")])  # a round trip: by now the first one would be gone
-        assert not first.gone.is_set()
-    finally:
-        first.end()
-        second.end()
-        broker.stop()
-
-
-def test_a_new_token_and_a_revoked_one_count_after_sighup(site):
-    tokens = site.issue("d1", "d2")
-    site.write()
-    broker = site.broker()
-    broker.start()
-    clients = {name: Client(name, broker.port) for name in ("d1", "d2", "d3")}
-    try:
+    with site.broker("d1", "d2", "d3") as (broker, clients):
         assert clients["d1"].connect(tokens["d1"])
-        assert clients["d2"].connect(tokens["d2"])
+        assert clients["d2"].connect(tokens["d2"], client_id="d1")
+        clients["d2"].subscribe([topics.commands_filter("d2")])  # a round trip: by now the first one would be gone
+        assert not clients["d1"].gone.is_set()
         [added] = site.issue("d3").values()
         with Tokens(site.tokens) as file:
             file.revoke("d1")
         assert site.write() == "reload"
-        os.kill(broker._process.pid, signal.SIGHUP)
+        os.kill(broker.pid, signal.SIGHUP)
         assert clients["d1"].gone.wait(WAIT_S), "a revoked device is disconnected"
         assert clients["d3"].connect(added)
         assert not clients["d2"].gone.is_set()
-    finally:
-        for client in clients.values():
-            client.end()
-        broker.stop()

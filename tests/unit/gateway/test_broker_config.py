@@ -69,16 +69,15 @@ def test_the_first_run_writes_everything_and_asks_for_a_restart(site):
     assert not (site.directory / "ca.key").exists()
 
 
-def test_a_gateway_that_is_called_like_a_device_is_refused(site):
+def test_what_cannot_be_is_refused_with_the_fix(site):
+    site.speak_tls()
+    assert "--host NAME" in site.broker_config(code=2).stderr
+    assert not site.conf.exists()
+    site.config.write_text(yaml.safe_dump(site.values))
     site.devices("add", "--no-check", "--device-id", "gateway")
     assert "is a device's id, too" in site.broker_config(code=2).stderr
-
-
-def test_without_certificates_it_says_how_to_get_some(site):
-    site.speak_tls()
-    told = site.broker_config(code=2).stderr
-    assert "--host NAME" in told
-    assert not site.conf.exists()
+    (site.folder / "mqtt_password").write_text("\n")
+    assert "is empty" in site.broker_config(code=2).stderr
 
 
 def test_certificates_are_copied_for_the_broker(site):
@@ -89,11 +88,6 @@ def test_certificates_are_copied_for_the_broker(site):
     make_certificates(site.folder / "tls", ["gw", "gw2"], datetime.now(UTC))
     assert "systemctl reload mosquitto" in site.broker_config().stdout
     assert (site.directory / "server.pem").read_bytes() == files.certificate.read_bytes()
-
-
-def test_a_password_file_that_is_empty_is_refused(site):
-    (site.folder / "mqtt_password").write_text("\n")
-    assert "is empty" in site.broker_config(code=2).stderr
 
 
 # --- certificates -------------------------------------------------------------------------------------------------
@@ -129,13 +123,14 @@ def test_what_is_no_name_of_a_host_is_refused(tmp_path, host):
 
 def test_half_an_authority_is_refused_instead_of_made_anew(tmp_path):
     files = make_certificates(tmp_path, ["gw"], NOW)
-    (tmp_path / "ca.key").unlink()
-    done = CliRunner().invoke(device_gateway, ["certificates", "--host", "gw", "--dir", str(tmp_path)])
-    assert done.exit_code == 2
-    assert "ca.key is missing; restore it" in done.stderr
-    (tmp_path / "ca.key").write_text("garbage")
-    done = CliRunner().invoke(device_gateway, ["certificates", "--host", "gw", "--dir", str(tmp_path)])
-    assert "cannot be read" in done.stderr
+    for content, said in ((None, "ca.key is missing; restore it"), ("garbage", "cannot be read")):
+        (tmp_path / "ca.key").unlink()
+        if content is not None:
+            (tmp_path / "ca.key").write_text(content)
+        done = CliRunner().invoke(device_gateway, ["certificates", "--host", "gw", "--dir", str(tmp_path)])
+        assert done.exit_code == 2
+        assert said in done.stderr
+        (tmp_path / "ca.key").touch()
     assert files.authority.exists()
 
 

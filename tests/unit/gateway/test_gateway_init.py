@@ -27,14 +27,17 @@ def put_keys(folder):
         (folder / "etc" / name).write_text(key)
 
 
-def test_what_it_writes_is_whole_once_the_keys_are_filled_in(tmp_path):
+def test_what_it_writes_is_whole_once_the_keys_are_filled_in_and_is_not_replaced(tmp_path):
     told = run(tmp_path, "--base-url", "https://api.example.com").stdout
     assert "replace what begins with PASTE" in told
     put_keys(tmp_path)
     config = load_gateway(tmp_path / "etc" / "config.yaml", {})
-    assert config.http.host == "127.0.0.1"
-    assert config.http.certificate is None
-    assert not config.mqtt.enabled
+    assert (config.http.host, config.http.certificate, config.mqtt.enabled) == ("127.0.0.1", None, False)
+    assert "is there already" in run(tmp_path, "--base-url", "https://other.example.com", code=2).stderr
+    run(tmp_path, "--base-url", "https://other.example.com", "--force")
+    assert "https://other.example.com" in (tmp_path / "etc" / "config.yaml").read_text()
+    assert (tmp_path / "etc" / "secret_key").read_text() == "msk_1", "it may be the only copy"
+    assert {stat.S_IMODE((tmp_path / "etc" / name).stat().st_mode) for name in KEY_FILES} == {0o600}
 
 
 def test_with_a_name_it_serves_https_and_the_broker_speaks_tls(tmp_path):
@@ -55,20 +58,6 @@ def test_whatever_the_address_is_devices_reach_it_by_either_kind(tmp_path, host)
     assert load_gateway(path, {}).http.host == ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
     checked = CliRunner().invoke(device_gateway, ["check", "--config", str(path)]).output
     assert "https://[::]:8443" in checked or not socket.has_dualstack_ipv6()
-
-
-def test_the_keys_are_for_their_owner_alone_and_never_replaced(tmp_path):
-    run(tmp_path, "--base-url", "https://api.example.com")
-    put_keys(tmp_path)
-    run(tmp_path, "--base-url", "https://api.example.com", "--force")
-    assert (tmp_path / "etc" / "secret_key").read_text() == "msk_1"
-    assert {stat.S_IMODE((tmp_path / "etc" / name).stat().st_mode) for name in KEY_FILES} == {0o600}
-
-
-def test_a_configuration_that_is_there_is_kept(tmp_path):
-    run(tmp_path, "--base-url", "https://api.example.com")
-    assert "is there already" in run(tmp_path, "--base-url", "https://other.example.com", code=2).stderr
-    assert "https://api.example.com" in (tmp_path / "etc" / "config.yaml").read_text()
 
 
 @pytest.mark.parametrize(
