@@ -2,7 +2,7 @@
 
 Every device polls and reads once in a period, each in its own place in it. Prints one line of JSON for each step.
 
-    python benchmarks/_fleet_devices.py URL --devices 10000 --period 60 [--steps 1] [--seconds 5] [--per-device]
+    python -m benchmarks._fleet_devices URL --devices 10000 --period 60 [--steps 1] [--seconds 5] [--per-device]
 """
 
 from __future__ import annotations
@@ -10,19 +10,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
-import sys
 import time
-from dataclasses import asdict, dataclass
-from pathlib import Path
 from uuid import UUID
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
 
 from agent.core.timekeeping import PollIntervals
 from agent.wire.server import IDEMPOTENCY_KEY
+from benchmarks._rig import KEYS, pss_bytes
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Fleet, Member, Observer
 from simulator.fleet.engine.addresses import RequestHead, read_origin
@@ -35,7 +30,6 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import signals_of_json
 
-KEYS = {"x-api-key": "mk_benchmark", "x-secret-key": "msk_benchmark"}
 SIGNALS = signals_of_json(
     {
         "temperature_celsius": {"kind": "diurnal", "mean": 21.0, "amplitude": 4.0},
@@ -43,37 +37,9 @@ SIGNALS = signals_of_json(
     }
 )
 _SOURCE_SHARE = 20_000
+_CROWD = 500
+"""So many are switched on in one turn of the loop."""
 _FIRST_ID = 0x019B76DA_A8007000_80000000_00000000
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """What so many devices did.
-
-    Attributes:
-        devices: switched on.
-        seconds: measured.
-        intended: requests that fell due in them.
-        ended: exchanges that ended in them.
-        failed: those of them that were no good.
-        cpu_s: CPU time of the process in them.
-        lag_p99_s, lag_max_s: from when a request could go out to when it did.
-        pss_kb: memory of the process, its share of what it shares.
-        waiting: readings that wait.
-        connections: that stand.
-    """
-
-    devices: int
-    seconds: float
-    intended: float
-    ended: int
-    failed: int
-    cpu_s: float
-    lag_p99_s: float
-    lag_max_s: float
-    pss_kb: int
-    waiting: int
-    connections: int
 
 
 class Counting(Observer):
@@ -116,17 +82,11 @@ class Counting(Observer):
         self.recorder.cut(second)
 
 
-def pss_kb() -> int:
-    """Memory of this process, pages that are shared counted by their part."""
-    lines = Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
-
-
 def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, Http1Engine]:
     period_s = given.period
     model = DeviceModel(
         signals=SIGNALS,
-        interval_s=given.reading_period or period_s,
+        interval_s=period_s,
         polling=PollIntervals(period_s, period_s, period_s),
         wait_s=0.0,
     )
@@ -149,37 +109,33 @@ def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, 
 async def _perform(given: argparse.Namespace) -> None:
     observer = Counting()
     driver, engine = _driver(given, observer)
-    if not given.readings:
-        driver.drain()
     GcFreeze()  # as in a worker
     on = 0
     for step in range(1, given.steps + 1):
         for number in range(on, on := given.devices * step // given.steps):
             driver.switch_on(number)
-            if number % given.crowd == 0:
+            if number % _CROWD == 0:
                 await asyncio.sleep(0)
         await _pass(observer, given.settle)
         observer.begin()
         began_s, cpu_s = time.monotonic(), time.process_time()
         await _pass(observer, given.seconds)
         seconds, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
-        per_period = 1 / given.period + (1 / (given.reading_period or given.period) if given.readings else 0)
         lag = observer.lag
-        done = Step(
-            on,
-            seconds,
-            on * per_period * seconds,
-            observer.ended,
-            observer.failed,
-            cpu_s,
-            lag.percentile(99) if lag.count else 0.0,
-            lag.percentile(100) if lag.count else 0.0,
-            pss_kb(),
-            driver.fleet.waiting_readings,
-            engine.connections,
-        )
-        print(json.dumps(asdict(done)), flush=True)
-        if given.until_full and (done.ended < 0.97 * done.intended or done.lag_p99_s > given.until_full):
+        done = {
+            "devices": on,
+            "seconds": seconds,
+            "intended": on * 2 / given.period * seconds,  # a poll and a reading
+            "ended": observer.ended,
+            "failed": observer.failed,
+            "cpu_s": cpu_s,
+            # From when a request could go out to when it did.
+            "lag_p99_s": lag.percentile(99) if lag.count else 0.0,
+            "pss_bytes": pss_bytes(),
+            "connections": engine.connections,
+        }
+        print(json.dumps(done), flush=True)
+        if given.until_full and (done["ended"] < 0.97 * done["intended"] or done["lag_p99_s"] > given.until_full):
             break
     for number in range(on):
         driver.switch_off(number)
@@ -199,19 +155,13 @@ def main() -> None:
     parser.add_argument("url")
     parser.add_argument("--devices", type=int, default=10_000)
     parser.add_argument("--period", type=float, default=60.0, help="each device polls and reads once in it, seconds")
-    parser.add_argument("--reading-period", type=float, default=0.0, help="another period for readings")
     parser.add_argument("--steps", type=int, default=1, help="the devices come in so many equal crowds")
     parser.add_argument("--settle", type=float, default=1.0, help="before each measurement, seconds")
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--pool", type=int, default=128, help="connections that all share")
     parser.add_argument("--per-device", action="store_true", help="a connection for each device instead")
-    parser.add_argument("--no-readings", dest="readings", action="store_false", help="only polls")
     parser.add_argument("--until-full", type=float, default=0.0, help="end when the 99th percentile of lag is above")
-    parser.add_argument("--crowd", type=int, default=500, help="so many are switched on in one turn of the loop")
-    parser.add_argument("--core", type=int, help="the core to run on")
     given = parser.parse_args()
-    if given.core is not None:
-        os.sched_setaffinity(0, {given.core})
     raise_descriptor_limit()
     uvloop.run(_perform(given))
 

@@ -1,9 +1,9 @@
 """The fleet's HTTP engine as a load generator: a process that makes a body for each request and records each answer.
 
 As in a fleet's worker: the body is made when the request falls due, the recorder takes three times for each exchange,
-and its seconds become histograms in a thread beside the loop.
+and its seconds become histograms in a thread beside the loop. Prints one line of JSON.
 
-    python benchmarks/_fleet_load.py URL --connections 64 [--per-device] [--seconds 5] [--core 1]
+    python -m benchmarks._fleet_load URL --connections 64 [--per-device] [--seconds 5]
 """
 
 from __future__ import annotations
@@ -11,28 +11,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import uvloop
 
+from benchmarks._rig import resident_bytes
 from simulator.fleet.engine.addresses import read_origin
 from simulator.fleet.engine.http import Http1Engine
 from simulator.fleet.engine.http_answers import Headers
 from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.engine.timers import LoopClock, Timers
-from simulator.fleet.metrics.histogram import Histogram
-from simulator.fleet.metrics.recorder import Cut, Recorder
+from simulator.fleet.metrics.recorder import Cut, Recorder, Totals
 from simulator.fleet.outcomes import OutcomeClass, class_of
+from simulator.fleet.report.figures import Figures, percentiles
 
 OPERATION = "http.sensor_data"
 TIMEOUT_S = 30.0
+WARM_UP_S = 1.0
 _RAMP = 200
 _SOURCE_SHARE = 20_000
 BODY = b'{"device_id":"%b","sensor_data":{"temperature_celsius":%.2f,"humidity_percent":%.1f,"sequence":%d}}'
@@ -42,35 +39,11 @@ HEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What a generator did.
-
-    Attributes:
-        requests: answered with 2xx within the measured time.
-        failed: everything else that ended.
-        seconds: measured.
-        cpu_s: CPU time of the generator in them.
-        response_ms: percentiles from the intended time, by name (``p50``).
-        service_ms: percentiles from the sent time.
-        connection_bytes: by which the process grew for each connection.
-    """
-
-    requests: int
-    failed: int
-    seconds: float
-    cpu_s: float
-    response_ms: dict[str, float]
-    service_ms: dict[str, float]
-    connection_bytes: float = 0.0
-
-
 class _Run:
     """What the devices share."""
 
-    def __init__(self, engine: Http1Engine, timers: Timers, url: str) -> None:
+    def __init__(self, engine: Http1Engine, url: str) -> None:
         self.engine = engine
-        self.timers = timers
         origin = read_origin(url)
         self.head = HEAD.format(path=origin.prefix or "/", authority=origin.authority).encode()
         self.recorder = Recorder()
@@ -152,105 +125,58 @@ class _First(_Device):
         del now_s
 
 
-class _Meter:
-    """The recorder's seconds, made into histograms beside the loop and added up; and the CPU time."""
+async def load(url: str, connections: int, seconds: float, *, per_device: bool) -> dict[str, float]:
+    """Load one address with as many users as connections, each of whom sends again when it has its answer.
 
-    def __init__(self, run: _Run) -> None:
-        self._recorder = run.recorder
-        self._thread = ThreadPoolExecutor(1)
-        self.restart()
-
-    def restart(self) -> None:
-        """Count from now on."""
-        self._thread.submit(self._recorder.cut, 0).result()  # behind what was taken out before
-        self._response, self._service = Histogram(), Histogram()
-        self._good = self._failed = 0
-        self._cpu_s, self.began_s = time.process_time(), time.monotonic()
-
-    async def until(self, until_s: float) -> None:
-        """Let time pass; take out what was recorded once a second."""
-        while (left_s := until_s - time.monotonic()) > 0:
-            await asyncio.sleep(min(left_s, 1.0))
-            self.take()
-
-    def take(self) -> None:
-        """Take out what was recorded since the last time."""
-        self._thread.submit(self._fold, self._recorder.cut(0))
-
-    def _fold(self, cut: Cut) -> None:
-        for outcome, tally in cut.measured().operations.get(OPERATION, {}).items():
-            if outcome is OutcomeClass.OK:
-                self._good += tally.count
-                self._response.add_encoded(tally.response)
-                self._service.add_encoded(tally.service)
-            else:
-                self._failed += tally.count
-
-    def stop(self) -> tuple[float, float]:
-        """Seconds measured, and CPU time in them."""
-        return time.monotonic() - self.began_s, time.process_time() - self._cpu_s
-
-    def load(self, seconds: float, cpu_s: float) -> Load:
-        """What came of it."""
-        self._thread.shutdown()
-        response, service = _milliseconds(self._response), _milliseconds(self._service)
-        return Load(self._good, self._failed, seconds, cpu_s, response, service)
-
-
-async def run_closed(url: str, *, connections: int, per_device: bool, seconds: float, warm_up_s: float = 1.0) -> Load:
-    """Load one address with as many users as connections, each of whom sends again when it has its answer."""
-    engine, run = _start(url, connections, per_device=per_device)
-    meter = _Meter(run)
-    before_bytes = _resident_bytes()
-    await run.connect(connections)
-    grown_bytes = _resident_bytes() - before_bytes
-    for number in range(connections):
-        _Device(run, number).send(time.monotonic())
-    await meter.until(time.monotonic() + warm_up_s)
-    meter.restart()
-    await meter.until(meter.began_s + seconds)
-    measured = meter.stop()
-    run.is_over = True
-    await engine.close()
-    return replace(meter.load(*measured), connection_bytes=grown_bytes / connections)
-
-
-def _start(url: str, connections: int, *, per_device: bool) -> tuple[Http1Engine, _Run]:
+    Returns:
+        ``requests`` that were answered with 2xx, ``failed``, everything else that ended, ``seconds`` measured,
+        ``cpu_s`` of the generator in them, percentiles from the intended time, and by how many bytes the process grew
+        for each connection.
+    """
     sources = tuple(f"127.0.0.{number + 1}" for number in range(connections // _SOURCE_SHARE + 1))
     timers = Timers(LoopClock())
     engine = Http1Engine(read_origin(url), timers, per_device=per_device, pool=connections, sources=sources)
-    return engine, _Run(engine, timers, url)
+    run, totals, thread = _Run(engine, url), Totals(), ThreadPoolExecutor(1)
 
+    def add(cut: Cut) -> None:
+        totals.add(cut.measured())
 
-def _resident_bytes() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # not Linux
-        return 0
+    async def pass_until(until_s: float) -> None:
+        while (left_s := until_s - time.monotonic()) > 0:
+            await asyncio.sleep(min(left_s, 1.0))
+            thread.submit(add, run.recorder.cut(0))
 
-
-def _milliseconds(histogram: Histogram) -> dict[str, float]:
-    if not histogram.count:
-        return {}
-    return {f"p{percent:g}": histogram.percentile(percent) * 1000 for percent in (50, 90, 99, 99.9)}
+    before_bytes = resident_bytes()
+    await run.connect(connections)
+    grown_bytes = resident_bytes() - before_bytes
+    for number in range(connections):
+        _Device(run, number).send(time.monotonic())
+    await pass_until(time.monotonic() + WARM_UP_S)
+    thread.submit(lambda: None).result()  # behind what was taken out before
+    run.recorder.cut(0)
+    totals = Totals()
+    cpu_s, began_s = time.process_time(), time.monotonic()
+    await pass_until(began_s + seconds)
+    took_s, cpu_s = time.monotonic() - began_s, time.process_time() - cpu_s
+    run.is_over = True
+    thread.shutdown()
+    await engine.close()
+    found = Figures.of(OPERATION, totals.operations.get(OPERATION, {}), timed=(OutcomeClass.OK,))
+    times = {f"{name}_ms": 1000 * value for name, value in percentiles(found.response).items()}
+    counts = {"requests": found.good, "failed": found.total - found.good}
+    return {**counts, "seconds": took_s, "cpu_s": cpu_s, "connection_bytes": grown_bytes / connections, **times}
 
 
 def main() -> None:
-    """The program: one line of JSON."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    """The program."""
+    parser = argparse.ArgumentParser(description="The fleet's HTTP engine as a load generator.")
     parser.add_argument("url")
     parser.add_argument("--connections", type=int, default=64)
     parser.add_argument("--per-device", action="store_true", help="each user is a device with a socket of its own")
     parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--core", type=int, help="run on this core alone")
     given = parser.parse_args()
-    if given.core is not None:
-        os.sched_setaffinity(0, {given.core})
     raise_descriptor_limit()
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        story = run_closed(given.url, connections=given.connections, per_device=given.per_device, seconds=given.seconds)
-        load = runner.run(story)
-    print(json.dumps(asdict(load)))
+    print(json.dumps(uvloop.run(load(given.url, given.connections, given.seconds, per_device=given.per_device))))
 
 
 if __name__ == "__main__":

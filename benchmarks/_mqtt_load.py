@@ -4,7 +4,7 @@ Each is a closed loop: every client has so many messages on its way, and sends t
 message's body is made for it, and every latency is written down; all generators make the same bodies with the same
 function, on uvloop, with MQTT 5, TCP_NODELAY and one connection for each client. Prints one JSON object::
 
-    python benchmarks/_mqtt_load.py engine --port 1883 --clients 4000 --in-flight 1 --seconds 5
+    python -m benchmarks._mqtt_load engine --port 1883 --clients 4000 --in-flight 1 --seconds 5
 """
 
 from __future__ import annotations
@@ -13,16 +13,11 @@ import argparse
 import asyncio
 import json
 import socket
-import sys
 import time
 from array import array
-from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import paho.mqtt.client as paho
 import uvloop
@@ -37,23 +32,6 @@ from simulator.fleet.outcomes import OutcomeClass
 # mosquitto listens with a backlog of 100: more at once wait for TCP's own retries.
 CONNECTING_MAX = 64
 _QUALITY = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Load:
-    """What one generator came to.
-
-    Attributes:
-        acknowledged: PUBACKs within the time.
-        cpu_s: CPU time of this process within it.
-        latency_ms: percentile -> from the call that sends to the call that acknowledges.
-    """
-
-    generator: str
-    acknowledged: int
-    seconds: float
-    cpu_s: float
-    latency_ms: dict[str, float]
 
 
 class Tally:
@@ -87,9 +65,8 @@ def _second_text(second: int) -> bytes:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second)).encode()
 
 
-Start = Callable[[], None]
-Generator = Callable[[Tally, int, int, int], Awaitable[tuple[Start, Callable[[], Awaitable[None]]]]]
-"""Tally, port, clients, in flight -> connected; the two calls start the loop and end it."""
+Clients = tuple[Sequence[Any], Callable[[], Awaitable[None]]]
+"""Those that are connected, each with ``send``, and what ends them."""
 
 
 # --- ours -------------------------------------------------------------------------------------------------------
@@ -122,49 +99,21 @@ class _Device:
             self.send()
 
 
-async def engine(tally: Tally, port: int, clients: int, in_flight: int) -> tuple[Start, Callable[[], Awaitable[None]]]:
+async def engine(tally: Tally, port: int, clients: int) -> Clients:
     """The fleet's engine."""
     made = MqttSessions(TargetAddress("127.0.0.1", port))
-    gate = Gate()
-    devices = []
+    return await connect_all(clients, lambda index, up: _Device(made, index, tally, up)), made.close
+
+
+async def connect_all(clients: int, connect: Callable[[int, Callable[[], None]], Any]) -> list[Any]:
+    """Connect everybody, so many at a time; ``connect`` is given a number, and what is to be called once it is done."""
+    gate, made = asyncio.Semaphore(CONNECTING_MAX), []
     for index in range(clients):
-        await gate.enter()
-        devices.append(_Device(made, index, tally, gate.leave))
-    await gate.until_empty()
-
-    def start() -> None:
-        for _ in range(in_flight):
-            for device in devices:
-                device.send()
-
-    return start, made.close
-
-
-class Gate:
-    """So many connect at a time."""
-
-    def __init__(self, most: int = CONNECTING_MAX) -> None:
-        self._most = most
-        self._inside = 0
-        self._changed = asyncio.Event()
-
-    async def enter(self) -> None:
-        """Wait for a place."""
-        while self._inside >= self._most:
-            self._changed.clear()
-            await self._changed.wait()
-        self._inside += 1
-
-    def leave(self) -> None:
-        """Give it back."""
-        self._inside -= 1
-        self._changed.set()
-
-    async def until_empty(self) -> None:
-        """Wait until everybody has left."""
-        while self._inside:
-            self._changed.clear()
-            await self._changed.wait()
+        await gate.acquire()
+        made.append(connect(index, gate.release))
+    for _ in range(CONNECTING_MAX):
+        await gate.acquire()
+    return made
 
 
 # --- paho on asyncio --------------------------------------------------------------------------------------------
@@ -177,10 +126,9 @@ class _Paho:
     for each message, and is what makes it as fast as it gets here.
     """
 
-    def __init__(self, index: int, tally: Tally, up: Callable[[], None]) -> None:
+    def __init__(self, port: int, index: int, tally: Tally, up: Callable[[], None]) -> None:
         self._index = index
         self._tally = tally
-        self._up = up
         self._topic = topics.sensor_data(f"load-{index}")
         self._loop = asyncio.get_running_loop()
         self._sent_s: dict[int, float] = {}
@@ -190,11 +138,9 @@ class _Paho:
         client.on_socket_close = self._closed
         client.on_socket_register_write = self._has_something_to_write
         client.on_socket_unregister_write = lambda *_: None
-        client.on_connect = lambda *_: self._up()
+        client.on_connect = lambda *_: up()
         client.on_publish = self._published
-
-    def connect(self, port: int) -> None:
-        self.client.connect("127.0.0.1", port, 60)
+        client.connect("127.0.0.1", port, 60)
 
     def send(self) -> None:
         body = self._tally.body(self._index)
@@ -216,17 +162,9 @@ class _Paho:
             self.send()
 
 
-async def paho_on_asyncio(
-    tally: Tally, port: int, clients: int, in_flight: int
-) -> tuple[Start, Callable[[], Awaitable[None]]]:
+async def paho_on_asyncio(tally: Tally, port: int, clients: int) -> Clients:
     """paho, driven by the loop."""
-    gate = Gate()
-    made = []
-    for index in range(clients):
-        await gate.enter()
-        made.append(_Paho(index, tally, gate.leave))
-        made[-1].connect(port)
-    await gate.until_empty()
+    made: list[_Paho] = await connect_all(clients, lambda index, up: _Paho(port, index, tally, up))
 
     async def look_after() -> None:
         while True:
@@ -236,28 +174,25 @@ async def paho_on_asyncio(
 
     misc = asyncio.create_task(look_after())
 
-    def start() -> None:
-        for _ in range(in_flight):
-            for each in made:
-                each.send()
-
     async def end() -> None:
         misc.cancel()
         for each in made:
             each.client.disconnect()
 
-    return start, end
+    return made, end
 
 
-GENERATORS: dict[str, Generator] = {"engine": engine, "paho": paho_on_asyncio}
+GENERATORS = {"engine": engine, "paho": paho_on_asyncio}
 
 
-async def measure(name: str, port: int, clients: int, in_flight: int, seconds: float) -> Load:
-    """Connect everybody, load for so long, and count."""
+async def measure(name: str, port: int, clients: int, in_flight: int, seconds: float) -> dict[str, float]:
+    """Connect everybody, load for so long, and count: acknowledgements per second, share of a core, latencies."""
     tally = Tally()
-    start, end = await GENERATORS[name](tally, port, clients, in_flight)
+    made, end = await GENERATORS[name](tally, port, clients)
     tally.running = True
-    start()
+    for _ in range(in_flight):
+        for client in made:
+            client.send()
     # Until the crowd of the first messages has dispersed.
     while len(tally.latencies_s) < 2 * clients * in_flight:  # noqa: ASYNC110 - an event would cost every message
         await asyncio.sleep(0.05)
@@ -268,12 +203,11 @@ async def measure(name: str, port: int, clients: int, in_flight: int, seconds: f
     tally.running = False
     ordered = sorted(tally.latencies_s)
     await end()
-    last = len(ordered) - 1
-    shown = {f"p{percent}": round(1000 * ordered[int(last * percent / 100)], 3) for percent in (50, 99)}
-    return Load(name, len(ordered), took_s, cpu_s, shown)
+    p50_ms, p99_ms = (1000 * ordered[(len(ordered) - 1) * percent // 100] for percent in (50, 99))
+    return {"per_s": len(ordered) / took_s, "cpu": cpu_s / took_s, "p50_ms": p50_ms, "p99_ms": p99_ms}
 
 
-def main() -> int:
+def main() -> None:
     """Run one generator."""
     parser = argparse.ArgumentParser(description="Load a broker with QoS 1 publishes.")
     parser.add_argument("generator", choices=GENERATORS)
@@ -281,11 +215,9 @@ def main() -> int:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--in-flight", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=5.0)
-    options = parser.parse_args()
-    load = uvloop.run(measure(options.generator, options.port, options.clients, options.in_flight, options.seconds))
-    json.dump(asdict(load), sys.stdout)
-    return 0
+    given = parser.parse_args()
+    print(json.dumps(uvloop.run(measure(given.generator, given.port, given.clients, given.in_flight, given.seconds))))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

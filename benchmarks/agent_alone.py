@@ -5,7 +5,7 @@ a configuration with the sensor ``system``. PSS out of ``/proc/PID/smaps_rollup`
 samples. Python and the libraries lie in the container's own files, which nobody outside has open, so nothing but what
 systemd itself uses (the C library) is shared. ``agent_footprint.py`` measures beside peers, which is less.
 
-    python benchmarks/agent_alone.py [--minutes 2] [--release 12]
+    python -m benchmarks.agent_alone [--minutes 2] [--release 12]
 
 Needs root, systemd-container and mmdebstrap or debootstrap; ``SYSTEMD_TREE_CACHE=DIR`` keeps the bare Debian.
 """
@@ -13,22 +13,15 @@ Needs root, systemd-container and mmdebstrap or debootstrap; ``SYSTEMD_TREE_CACH
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import statistics
 import sys
 import tempfile
-import threading
+import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from agent.wire.secret import Secret
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-from tests.support.canary import SECRET_KEY
+from benchmarks._rig import KEYS, machine, make_devices, pss_of, service
 from tests.support.debian_tree import SUITES, shared_tree
 from tests.support.nspawn import Container
-from tests.system.agent_bench import API_KEY, AgentBench
 
 UNIT = "device-agent.service"
 CONFIG = """
@@ -52,48 +45,35 @@ def main() -> int:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, shared_tree("alone", options.release) as tree:
         place = Path(name)
-        (place / "bench").mkdir()
-        config = ServiceConfig(
-            data_dir=place / "service",
-            api_key=API_KEY,
-            secret_key=Secret(SECRET_KEY),
-            rate_limit=0,
-            log_level="warning",
-        )
-        with RunningService(config) as service, Container(tree, place) as machine:
-            bench = AgentBench(place / "bench", service.base_url)
-            install(machine, service.base_url, bench.device_id)
-            bench.close()
-            samples = watch(machine, options.minutes)
-    print(f"agent alone on Debian {options.release}, {options.minutes:g} min idle; {dt.datetime.now(dt.UTC).date()}")
+        with service(place / "service") as own, Container(tree, place) as container:
+            install(container, own.url, make_devices(own.url)[0])
+            samples = watch(container, options.minutes)
+    print(f"A1, alone on Debian {options.release}, {options.minutes:g} min idle\n{machine()}")
     print(f"PSS {statistics.median(samples):.1f} MB (from {min(samples):.1f} to {max(samples):.1f})")
     return 0
 
 
-def install(machine: Container, base_url: str, device_id: str) -> None:
+def install(container: Container, base_url: str, device_id: str) -> None:
     """The steps of docs/operations.md."""
-    machine.run("mkdir", "--parents", "/etc/device-agent")
-    machine.write("/etc/device-agent/config.yaml", CONFIG.format(base_url=base_url, device_id=device_id), 0o644)
-    machine.write("/etc/device-agent/api_key", API_KEY, 0o600)
-    machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o600)
-    machine.run("cp", "/opt/systemd/sysusers.d/device-agent.conf", "/usr/lib/sysusers.d/")
-    machine.run("systemd-sysusers")
-    machine.run("cp", f"/opt/systemd/{UNIT}", "/etc/systemd/system/")
-    machine.run("systemctl", "daemon-reload")
-    machine.run("systemctl", "enable", "--now", UNIT)
+    container.run("mkdir", "--parents", "/etc/device-agent")
+    container.write("/etc/device-agent/config.yaml", CONFIG.format(base_url=base_url, device_id=device_id), 0o644)
+    container.write("/etc/device-agent/api_key", KEYS["x-api-key"], 0o600)
+    container.write("/etc/device-agent/secret_key", KEYS["x-secret-key"], 0o600)
+    container.run("cp", "/opt/systemd/sysusers.d/device-agent.conf", "/usr/lib/sysusers.d/")
+    container.run("systemd-sysusers")
+    container.run("cp", f"/opt/systemd/{UNIT}", "/etc/systemd/system/")
+    container.run("systemctl", "daemon-reload")
+    container.run("systemctl", "enable", "--now", UNIT)
 
 
-def watch(machine: Container, minutes: float) -> list[float]:
+def watch(container: Container, minutes: float) -> list[float]:
     """The agent's PSS while it is idle, MB."""
-    pid = machine.show(UNIT, "MainPID")
-    pause = threading.Event()
-    pause.wait(SETTLE_S)
+    pid = container.show(UNIT, "MainPID")
+    time.sleep(SETTLE_S)
     samples = []
     for _ in range(max(1, round(minutes * 60 / SAMPLE_S))):
-        text = machine.run("cat", f"/proc/{pid}/smaps_rollup")
-        [line] = [line for line in text.splitlines() if line.startswith("Pss:")]
-        samples.append(int(line.split()[1]) * 1024 / 1e6)
-        pause.wait(SAMPLE_S)
+        samples.append(pss_of(container.run("cat", f"/proc/{pid}/smaps_rollup")) / 1e6)
+        time.sleep(SAMPLE_S)
     return samples
 
 

@@ -4,10 +4,10 @@ Method. *A5*: a command is published at the gateway's side; the agent, a process
 it into its journal, runs ``ping``, writes the outcome and publishes the result; the clock stops when that arrives.
 Beside it, in the same run and turn by turn, a bare echo: the same client, the same broker, the same two hops, QoS 1 and
 TCP_NODELAY on every side, to a second process that only sends back. One message at a time, and a pause after each.
-The bare round trip keeps nothing; the agent's has two commits on the disk in it (received and started, outcome), so one
-flush of the disk and an agent whose state directory is in memory are measured in the same turns.
+The bare round trip keeps nothing; the agent's has two commits on the disk in it (received and started, outcome), so an
+agent whose state directory is in memory is measured in the same turns.
 
-    python benchmarks/command_trip.py [--rounds 500]
+    python -m benchmarks.command_trip [--rounds 500]
 
 Exit codes: 0 within the bar, 1 not, 2 there is no mosquitto.
 """
@@ -17,11 +17,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
-import platform
 import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -30,14 +27,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
 
 from agent.wire import topics
 from agent.wire.topics import TopicKind
-from simulator.children import ChildProcess, program_path
+from benchmarks._rig import agent, judge, machine, printing
 from tests.support.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
 
 A5_BAR = 5.0
@@ -108,24 +103,10 @@ class Asker:
 
 
 @contextlib.contextmanager
-def echo(broker: Mosquitto) -> Iterator[None]:
-    """A process that sends back what it gets."""
-    process = subprocess.Popen([sys.executable, "-c", ECHO, str(broker.port)], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        if process.stdout.readline().strip() != "ready":
-            raise RuntimeError("the echo did not start")
-        yield
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-@contextlib.contextmanager
-def agent(folder: Path, broker: Mosquitto, device_id: str) -> Iterator[None]:
+def device(folder: Path, broker: Mosquitto, device_id: str) -> Iterator[None]:
     """A ``device-agent`` over MQTT as it is configured by default; the token is not looked at."""
     folder.mkdir()
-    token = folder / "token"
+    token, path = folder / "token", folder / "agent.yaml"
     token.write_text("dat_benchmark")
     token.chmod(0o600)
     config: dict[str, Any] = {
@@ -134,15 +115,9 @@ def agent(folder: Path, broker: Mosquitto, device_id: str) -> Iterator[None]:
         "auth": {"mode": "bearer", "token_file": str(token)},
         "state_dir": str(folder / "state"),
     }
-    (folder / "agent.yaml").write_text(json.dumps(config))
-    log = folder / "agent.log"
-    child = ChildProcess("agent", log)
-    child.start([str(program_path("device-agent")), "run", "--config", str(folder / "agent.yaml")])
-    try:
-        child.wait_until(lambda: "agent=ready" in log.read_text(), "it was ready", 60.0)
+    path.write_text(json.dumps(config))
+    with agent(path):
         yield
-    finally:
-        child.end()
 
 
 def command_of(device_id: str, command_id: str) -> bytes:
@@ -157,26 +132,16 @@ def command_of(device_id: str, command_id: str) -> bytes:
     return json.dumps(record).encode()
 
 
-def flush_ms(folder: Path) -> float:
-    """How long the disk takes to have 4 KiB safe, milliseconds."""
-    with (folder / "flushed").open("ab") as file:
-        file.write(bytes(4096))
-        file.flush()
-        began_s = time.perf_counter()
-        os.fdatasync(file.fileno())
-        return 1000 * (time.perf_counter() - began_s)
-
-
 def round_trips(folder: Path, broker: Mosquitto, rounds: int) -> dict[str, list[float]]:
     """All kinds of round trips, one after the other in each round, milliseconds."""
-    took: dict[str, list[float]] = {"bare": [], "disk": [], "memory": [], "flush": []}
+    took: dict[str, list[float]] = {"bare": [], "disk": [], "memory": []}
     with contextlib.ExitStack() as stack:
         memory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)))
         asker = Asker(broker)
         stack.callback(end_client, asker.client)
-        stack.enter_context(echo(broker))
+        stack.enter_context(printing([sys.executable, "-c", ECHO, str(broker.port)]))
         for name, place in (("disk", folder), ("memory", memory)):
-            stack.enter_context(agent(place / "agent", broker, name))
+            stack.enter_context(device(place / "agent", broker, name))
             asker.wait_for(topics.status(name) + "online")
         for number in range(-WARM_UP, rounds):
             times = {"bare": asker.ask_ms(f"ask/{number}", b"{}", f"answer/{number}")}
@@ -186,7 +151,6 @@ def round_trips(folder: Path, broker: Mosquitto, rounds: int) -> dict[str, list[
                 topic = topics.command(name, command_id)
                 times[name] = asker.ask_ms(topic, command_of(name, command_id), topics.result(name, command_id))
                 time.sleep(PAUSE_S)
-            times["flush"] = flush_ms(folder)
             for name, time_ms in times.items() if number >= 0 else ():
                 took[name].append(time_ms)
             time.sleep(PAUSE_S)
@@ -200,7 +164,6 @@ def show_round_trips(took: dict[str, list[float]]) -> float:
         ("bare", "bare round trip over mosquitto"),
         ("disk", "A5: command to result, two commits on the disk"),
         ("memory", "the same with the state directory in memory"),
-        ("flush", "one flush of this disk"),
     ):
         lower, middle, upper = statistics.quantiles(took[name], n=4)
         print(f"{label:<48} {middle:7.2f} ms ({lower:.2f} - {upper:.2f})  {middle / bare:5.2f} x", flush=True)
@@ -216,14 +179,11 @@ def main() -> int:
     if program is None:
         print("mosquitto is not installed: apt-get install mosquitto")
         return 2
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    print(f"{time.strftime('%Y-%m-%d')}, {machine}, load {os.getloadavg()[0]:.1f}")
+    print(f"A5: a command over MQTT and its result, beside a bare echo\n{machine()}\n")
     with tempfile.TemporaryDirectory() as name, mosquitto(program, Path(name) / "broker") as broker:
         ratio = show_round_trips(round_trips(Path(name), broker, given.rounds))
-    verdict = "ok" if ratio <= A5_BAR else "NOT REACHED"
-    print(f"{'A5':<48} {ratio:7.2f} x, bar {A5_BAR:.0f} x: {verdict}", flush=True)
-    return 0 if ratio <= A5_BAR else 1
+    return 0 if judge("x a bare round trip", ratio, A5_BAR) else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

@@ -1,57 +1,32 @@
-"""The fleet's measurement: does it tell the truth, does it merge, does its memory stay flat, what does a record cost.
+"""Figure F5, the fleet's measurement: does it tell the truth, and does it merge?
 
 Method. *Accuracy*: so many values of known distributions; percentiles of the histogram beside those of the sorted log,
 which is the truth. *Merging*: the same values recorded by eight workers, second by second, through the merger, beside
-one recorder that saw them all; compared as encoded text, so to the last bit. *Memory*: records through recorder and
-merger, a cut every 100,000; the process's resident memory after the first million and at the end. *Cost*: a ``record``
-call, which counts a response time, a service time and a send lag, without and with making histograms of them once in
-100,000; the empty loop is subtracted, and the fastest of five counts, since other processes only make it slower.
+one recorder that saw them all; compared as encoded text, so to the last bit.
 
-    python benchmarks/fleet_measurement.py [--values 10000000] [--records 100000000]
+    python -m benchmarks.fleet_measurement [--values 10000000]
 
-Exit codes: 0 within the bars (percentiles 0.1 %, merge bit for bit, memory flat within 1 MiB), 1 not.
+Exit codes: 0 within the bars (percentiles 0.1 %, merge bit for bit), 1 not.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
-import os
-import platform
 import sys
-import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks._rig import judge, machine
 from simulator.fleet.metrics.histogram import Histogram, rank_of
 from simulator.fleet.metrics.recorder import Merger, Recorder, Totals
 from simulator.fleet.outcomes import OutcomeClass
 
 PERCENTS = (50.0, 90.0, 99.0, 99.9, 99.99)
 ERROR_BAR = 0.001
-MEMORY_BAR_KIB = 1024
 WORKERS = 8
-CUT_EVERY = 100_000
-SETTLED = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Bars:
-    """What was found, against the bars."""
-
-    worst_error: float
-    is_merge_exact: bool
-    growth_kib: int
-
-    def are_kept(self) -> bool:
-        """Everything is within its bar."""
-        return self.worst_error <= ERROR_BAR and self.is_merge_exact and self.growth_kib <= MEMORY_BAR_KIB
 
 
 def logs(count: int, seed: int) -> dict[str, NDArray[np.float64]]:
@@ -75,7 +50,7 @@ def truth_of(log: NDArray[np.float64]) -> list[float]:
     return [float(ordered[rank_of(percent, len(log)) - 1]) for percent in PERCENTS]
 
 
-def accuracy(values: dict[str, NDArray[np.float64]]) -> float:
+def accuracy(values: Mapping[str, NDArray[np.float64]]) -> float:
     """Print percentiles beside the truth; the worst relative error."""
     worst = 0.0
     print(f"{'percentiles':<16}" + "".join(f"{f'p{percent:g}':>22}" for percent in PERCENTS))
@@ -106,80 +81,24 @@ def merging(log: NDArray[np.float64]) -> bool:
     return totals.operations == truth.operations and totals.health.send_lag == truth.health.send_lag
 
 
-def resident_kib() -> int:
-    """Resident memory of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
-
-
-def memory(log: NDArray[np.float64], records: int) -> int:
-    """Print and return how much the process grew after the first million records, KiB."""
-    values = log[: min(len(log), SETTLED)].tolist()
-    recorder, merger, totals = Recorder(), Merger((0,)), Totals()
-    before, done, settled = resident_kib(), 0, 0
-    began_s = time.perf_counter()
-    while done < records:
-        record = recorder.record
-        for value in values[:CUT_EVERY]:
-            record("http.poll", OutcomeClass.OK, intended_s=0.0, sent_s=0.0, now_s=value)
-        values = values[CUT_EVERY:] + values[:CUT_EVERY]
-        merger.add(0, recorder.cut(done // CUT_EVERY).measured())
-        for merged in merger.ready():
-            totals.add(merged)
-        done += min(CUT_EVERY, len(values))
-        if done >= min(SETTLED, records) and not settled:
-            settled = resident_kib()
-            print(f"memory: {settled / 1024:.1f} MiB after {done:,} records ({before / 1024:.1f} before)", flush=True)
-    took_s = time.perf_counter() - began_s
-    after = resident_kib()
-    count = totals.operations["http.poll"][OutcomeClass.OK].count
-    print(f"memory: {after / 1024:.1f} MiB after {count:,} records, {took_s / done * 1e6:.2f} µs each with merging")
-    return max(0, after - settled)
-
-
-def record_ns(count: int) -> tuple[float, float]:
-    """What one ``record`` costs, nanoseconds: alone, and with its part of making the histograms."""
-    alone = whole = math.inf
-    for _ in range(5):
-        recorder = Recorder()
-        record = recorder.record
-        began_s = time.perf_counter()
-        for _ in range(count):
-            record("http.poll", OutcomeClass.OK, intended_s=1.0, sent_s=1.001, now_s=1.25)
-        recorded_s = time.perf_counter()
-        recorder.cut(0).measured()
-        made_s = time.perf_counter()
-        for _ in range(count):
-            pass
-        empty_s = time.perf_counter() - made_s
-        alone, whole = min(alone, recorded_s - began_s - empty_s), min(whole, made_s - began_s - empty_s)
-    return alone / count * 1e9, whole / count * 1e9
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
+def main() -> int:
     """The program."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(description="Figure F5: does the measurement tell the truth?")
     parser.add_argument("--values", type=int, default=10_000_000, help="of each distribution (10,000,000)")
-    parser.add_argument("--records", type=int, default=5_000_000, help="through recorder and merger (5,000,000)")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args(arguments)
-    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}"
-    print(f"{time.strftime('%Y-%m-%d')}, {machine}, load {os.getloadavg()[0]:.1f}, {given.values:,} values each")
+    given = parser.parse_args()
+    print(f"F5: {given.values:,} values of each distribution\n{machine()}")
     values = logs(given.values, given.seed)
     worst = accuracy(values)
     log = values["stalled"].copy()
     del values
-    is_exact = merging(log)
-    print(f"merge: {WORKERS} workers over 10 s are one log, bit for bit: {'yes' if is_exact else 'NO'}", flush=True)
-    alone, whole = record_ns(CUT_EVERY)
-    print(f"cost: a record {alone:.0f} ns, with its part of making histograms {whole:.0f} ns")
-    bars = Bars(worst, is_exact, memory(log, given.records))
-    error, merge = f"{bars.worst_error:.3%} (bar {ERROR_BAR:.1%})", "exact" if is_exact else "NOT exact"
-    growth = f"{bars.growth_kib:+,} KiB (bar {MEMORY_BAR_KIB:,})"
-    kept = "ok" if bars.are_kept() else "NOT REACHED"
-    print(f"F5: worst percentile error {error}, merge {merge}, memory {growth}: {kept}")
-    return 0 if bars.are_kept() else 1
+    unlike = 0 if merging(log) else 1
+    kept = [
+        judge("worst error of a percentile", 100 * worst, 100 * ERROR_BAR, "%"),
+        judge(f"logs of {WORKERS} workers that are not one, bit for bit", unlike, 0),
+    ]
+    return 0 if all(kept) else 1
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

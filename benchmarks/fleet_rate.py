@@ -8,7 +8,7 @@ was asked for, *worst second* the second that is farthest from it. Ours is the w
 wire, open arrivals ``spacing: even``, a body made for each request, every exchange recorded. Locust has 100 users with
 ``constant_throughput``.
 
-    python benchmarks/fleet_rate.py [--seconds 60] [--rate 2000] [--without-locust]
+    python -m benchmarks.fleet_rate [--seconds 60] [--rate 2000]
 
 Exit codes: 0 our error is at most 0.5 %, 1 it is more, 2 nginx is missing. Part of figure F5.
 """
@@ -17,11 +17,9 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import datetime as dt
 import http.client
 import itertools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -33,10 +31,8 @@ from pathlib import Path
 
 import uvloop
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from benchmarks._fleet_target import Target, cores, find_locust, has_nginx, machine, nginx, pinned
-from simulator.fleet.engine.preflight import raise_descriptor_limit
+from benchmarks._peers import find_locust, find_nginx, locust, nginx
+from benchmarks._rig import KEYS, ROOT, Server, cores, judge, machine, pinned, write_keys
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.settings import KeyPairFile
@@ -47,7 +43,8 @@ EDGE_S = 2
 USERS = 100
 DEVICES = 1000
 _LEAD_S = 0.5
-_COUNT = re.compile(rb"\s(\d+)\s+(\d+)\s+(\d+)\s*\n")
+DRAIN_S = 5.0
+_COUNTS = re.compile(rb"\s(\d+)\s+(\d+)\s+(\d+)\s*\n")
 
 LOCUSTFILE = """
 from locust import FastHttpUser, constant_throughput, task
@@ -96,36 +93,25 @@ def kept(samples: Sequence[tuple[float, int]], asked: float, seconds: float) -> 
     return Kept(rate, rate / asked - 1, worst)
 
 
-class Counter:
-    """Asks nginx for the number of its requests, without those that asked."""
+def watched(command: list[str], target: Server) -> list[tuple[float, int]]:
+    """Run a generator, and ask nginx each second for the time and its requests so far, without those that asked."""
+    connection = http.client.HTTPConnection(target.url.removeprefix("http://"), timeout=5)
+    samples: list[tuple[float, int]] = []
 
-    def __init__(self, target: Target) -> None:
-        self._connection = http.client.HTTPConnection(target.url.removeprefix("http://"), timeout=5)
-        self._own = 0
+    def sample() -> None:
+        connection.request("GET", "/status")
+        *_, requests = _COUNTS.search(connection.getresponse().read()).groups()  # type: ignore[union-attr]
+        samples.append((time.monotonic(), int(requests) - len(samples) - 1))
 
-    def sample(self) -> tuple[float, int]:
-        """Now, and the requests until now."""
-        self._connection.request("GET", "/status")
-        text = self._connection.getresponse().read()
-        self._own += 1
-        found = _COUNT.search(text)
-        if found is None:
-            raise RuntimeError(f"nginx has no stub_status: {text[:80]!r}")
-        return time.monotonic(), int(found[3]) - self._own
-
-
-def watched(command: list[str], target: Target) -> list[tuple[float, int]]:
-    """Run a generator, and take a sample each second for as long as it runs."""
-    counter = Counter(target)
-    samples = [counter.sample()]
+    sample()
     with tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT)
         try:
             due_s = time.monotonic()
             while process.poll() is None:
                 due_s += 1.0
                 time.sleep(max(due_s - time.monotonic(), 0.0))
-                samples.append(counter.sample())
+                sample()
         finally:
             process.kill()
             process.wait()
@@ -135,8 +121,8 @@ def watched(command: list[str], target: Target) -> list[tuple[float, int]]:
     return samples
 
 
-async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: float = 5.0) -> dict[str, float]:
-    """A worker's play of a scenario with open arrivals; what the recorder says of it."""
+async def play(url: str, rate: float, seconds: float, folder: Path) -> None:
+    """A worker's play of a scenario with open arrivals."""
     document = {
         "scenario": "rate",
         "kind": "requests",
@@ -146,10 +132,8 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
         "phases": [{"name": "hold", "kind": "hold", "duration_s": seconds}],
     }
     scenario = READER.validate_json(json.dumps(document), strict=True)
-    secret = folder / "secret"
-    secret.write_text("msk_benchmark", encoding="ascii")
-    secret.chmod(0o600)
-    keys = (KeyPairFile("mk_benchmark", secret),)
+    write_keys(folder)
+    keys = (KeyPairFile(KEYS["x-api-key"], folder / "x-secret-key"),)
     names = tuple(f"d{number}" for number in range(DEVICES))
     recorder = Recorder()
     job = FleetJob(
@@ -171,63 +155,42 @@ async def play(url: str, rate: float, seconds: float, folder: Path, drain_s: flo
     began_s = time.monotonic() + _LEAD_S
     piece.begin(began_s)
     piece.enter_phase(0, began_s)
-    intended = sent = undelivered = 0
-    for second in range(round(seconds) + 2):
-        if second == round(seconds):
-            await piece.drain(began_s + seconds, time.monotonic() + drain_s)
-            await piece.close()
-        await asyncio.sleep(max(0.0, began_s + second + 1 - time.monotonic()) if second < round(seconds) else 0)
-        health = recorder.cut(second).measured().health
-        intended, sent = intended + health.intended, sent + health.sent
-        undelivered += health.undelivered
-    return {"intended": intended, "sent": sent, "undelivered": undelivered}
+    for second in range(round(seconds)):
+        await asyncio.sleep(max(0.0, began_s + second + 1 - time.monotonic()))
+        recorder.cut(second).measured()
+    await piece.drain(began_s + seconds, time.monotonic() + DRAIN_S)
+    await piece.close()
 
 
-def measure(target: Target, core: int, given: argparse.Namespace) -> dict[str, Kept]:
-    """Every generator, one after the other."""
-    seconds, rate = given.seconds, given.rate
-    ours = [sys.executable, __file__, "--play", target.url, "--rate", str(rate), "--seconds", str(seconds)]
-    found = {"ours, a worker's play": kept(watched(pinned(ours, core), target), rate, seconds)}
-    program = None if given.without_locust else find_locust()
-    if program is not None:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder) / "locustfile.py"
-            file.write_text(LOCUSTFILE.format(each=rate / USERS))
-            command = [program, "-f", str(file), "--headless", "-u", str(USERS), "-r", str(USERS), "--only-summary"]
-            command += ["-t", f"{round(seconds)}s", "--host", target.url]
-            found["Locust, constant_throughput"] = kept(watched(pinned(command, core), target), rate, seconds)
-    return found
-
-
-def main() -> None:
+def main() -> int:
     """The program."""
     parser = argparse.ArgumentParser(description="Open arrivals at a rate: how many did the target get?")
     parser.add_argument("--seconds", type=float, default=60, help="length of each run")
     parser.add_argument("--rate", type=float, default=2000, help="requests in a second")
-    parser.add_argument("--without-locust", action="store_true", help="leave Locust out")
     parser.add_argument("--play", metavar="URL", help="be the generator that is measured, against this target")
     given = parser.parse_args()
+    seconds, rate = given.seconds, given.rate
     if given.play:
-        with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            print(json.dumps(runner.run(play(given.play, given.rate, given.seconds, Path(folder)))))
-        return
-    if not has_nginx():
-        print("nginx is not installed: apt-get install nginx-light", file=sys.stderr)
-        sys.exit(2)
-    print(
-        f"rate of open arrivals, {dt.datetime.now(dt.UTC):%Y-%m-%d}: {given.rate:g} requests/s for {given.seconds:g} s"
-    )
-    print(f"machine: {machine()}; load of the machine at the begin: {os.getloadavg()[0]:.1f}\n")
+        with tempfile.TemporaryDirectory() as folder:
+            uvloop.run(play(given.play, rate, seconds, Path(folder)))
+        return 0
+    if not find_nginx():
+        return 2
+    print(f"F5: open arrivals, {rate:g} requests/s for {seconds:g} s\n{machine()}\n")
     target_core, core = cores()
-    with nginx(target_core, raise_descriptor_limit()) as target:
-        found = measure(target, core, given)
+    with nginx(target_core) as target:
+        words = ["-m", "benchmarks.fleet_rate", "--play", target.url, "--rate", str(rate), "--seconds", str(seconds)]
+        ours = kept(watched(pinned([sys.executable, *words], core), target), rate, seconds)
+        found = {"ours, a worker's play": ours}
+        if find_locust() is not None:
+            with locust(LOCUSTFILE.format(each=rate / USERS), target.url, USERS) as command:
+                samples = watched(pinned([*command, "-t", f"{round(seconds)}s"], core), target)
+            found["Locust, constant_throughput"] = kept(samples, rate, seconds)
     print(f"{'as nginx counts it':<32}{'requests/s':>14}{'error':>12}{'worst second':>16}")
     for name, each in found.items():
         print(f"{name:<32}{each.rate:>14,.1f}{each.error:>+12.3%}{each.worst:>+16.2%}")
-    error = abs(next(iter(found.values())).error)
-    print(f"\n{'ok  ' if error <= BAR else 'MISS'} ours is {error:.3%} off; bar {BAR:.1%}")
-    sys.exit(0 if error <= BAR else 1)
+    return 0 if judge("rate of open arrivals is off by", 100 * abs(ours.error), 100 * BAR, "%") else 1
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -13,7 +13,7 @@ push      from the request that creates a command until its device has it over M
 
 At the end the gateway's resident memory, its CPU while nothing happens, and the rows of the service are counted.
 
-    python benchmarks/gateway.py [--seconds 5] [--runs 3] [--devices 400]
+    python -m benchmarks.gateway [--seconds 5] [--runs 3] [--devices 400]
 
 Exit codes: 0 all that was acknowledged is there, 2 wrk or mosquitto is missing, 4 readings are missing or twice.
 """
@@ -24,8 +24,6 @@ import argparse
 import contextlib
 import itertools
 import json
-import os
-import platform
 import sqlite3
 import statistics
 import sys
@@ -35,13 +33,11 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
 import paho.mqtt.client as paho
 
 from agent.wire import topics
-from benchmarks import _wrk
-from benchmarks.service import KEYS, call, free_port, service
+from benchmarks._peers import Load, has_wrk, run_wrk, show
+from benchmarks._rig import KEYS, call, cpu_s, free_port, machine, make_devices, resident_bytes, service, write_keys
 from gateway.tokens import FILE_NAME, Tokens, make_token
 from simulator.children import ChildProcess, program_path
 from tests.support.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
@@ -75,13 +71,10 @@ def gateway(folder: Path, service_url: str, broker: Mosquitto, tokens: dict[str,
     with Tokens(folder / FILE_NAME) as file:
         file.issue(new)
     tokens.update({device_id: token.token.reveal() for device_id, token in new.items()})
-    for name, key in (("api_key", KEYS["x-api-key"]), ("secret_key", KEYS["x-secret-key"])):
-        (folder / name).write_text(key)
-        (folder / name).chmod(0o600)
     port = free_port()
     config = {
         "service": {"base_url": service_url},
-        "auth": {"api_key_file": str(folder / "api_key"), "secret_key_file": str(folder / "secret_key")},
+        "auth": write_keys(folder),
         "state_dir": str(folder),
         "http": {"port": port, "requests_per_minute": 0},
         "mqtt": {"enabled": True, "port": broker.port},
@@ -158,7 +151,7 @@ class Devices:
             self._changed.notify_all()
 
 
-def wrk(url: str, devices: list[tuple[str, dict[str, str]]], run: str, connections: int, seconds: float) -> _wrk.Load:
+def wrk(url: str, devices: list[tuple[str, dict[str, str]]], run: str, connections: int, seconds: float) -> Load:
     """Readings of devices in turns, one a request.
 
     Args:
@@ -172,32 +165,8 @@ def wrk(url: str, devices: list[tuple[str, dict[str, str]]], run: str, connectio
         f'{{id="{device_id}", headers={{' + ", ".join(f'["{name}"]="{value}"' for name, value in headers.items()) + "}}"
         for device_id, headers in devices
     )
-    return _wrk.run_script(
-        f"{url}/sensor-data", SCRIPT % (", ".join(rows), run), connections=connections, seconds=seconds
-    )
-
-
-def make_devices(url: str, count: int) -> list[str]:
-    """New devices of a new product; their ids."""
-    product_id = call(f"{url}/products", {"name": "benchmark"})["product_id"]
-    owner = {"user_id": "u", "product_id": product_id}
-    return [
-        call(f"{url}/onboarding/device", {**owner, "device_identifier": f"benchmark-{number}"})["device_id"]
-        for number in range(count)
-    ]
-
-
-def cpu_s(pid: int) -> float:
-    """Seconds of CPU that a process has had."""
-    words = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(words[11]) + int(words[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def show_rates(name: str, rates: list[float], beside: str) -> float:
-    """Print a line of the table; the median."""
-    median = statistics.median(rates)
-    print(f"{name:<8}{median:>8,.0f} readings/s ({min(rates):,.0f} to {max(rates):,.0f}){beside}", flush=True)
-    return median
+    script = SCRIPT % (", ".join(rows), run)
+    return run_wrk(f"{url}/sensor-data", script, connections=connections, seconds=seconds)
 
 
 def measure(folder: Path, program: str, seconds: float, runs: int, devices: int) -> int:
@@ -210,14 +179,13 @@ def measure(folder: Path, program: str, seconds: float, runs: int, devices: int)
         writer = Devices(broker, list(tokens))
         stack.callback(end_client, writer.client)
         by_token = [(device_id, {"authorization": f"Bearer {token}"}) for device_id, token in tokens.items()]
-        direct, http, mqtt = [], [], []
+        direct, http, mqtt = list[Load](), list[Load](), list[Load]()
         for turn in range(runs):
             direct.append(wrk(own.url, [(device_id, KEYS) for device_id in tokens], f"d{turn}-", CONNECTIONS, seconds))
             http.append(wrk(url, by_token, f"h{turn}-", CONNECTIONS_OF_DEVICE * devices, seconds))
-            mqtt.append(writer.write(seconds))
-        rate = show_rates("direct", [load.per_s for load in direct], "")
-        for name, rates in (("HTTP", [load.per_s for load in http]), ("MQTT", mqtt)):
-            show_rates(name, rates, f", {statistics.median(rates) / rate:.2f} x direct")
+            mqtt.append(Load(writer.write(seconds), users=devices))
+        rate = show({"direct": direct, "HTTP": http, "MQTT": mqtt})
+        print(", ".join(f"{name} {rate[name] / rate['direct']:.2f} x direct" for name in ("HTTP", "MQTT")))
         shares = statistics.quantiles(writer.took_ms, n=100)
         print(f"receipts over MQTT: p50 {shares[49]:.0f} ms, p99 {shares[98]:.0f} ms")
         turns = itertools.islice(itertools.cycle(tokens), COMMANDS)
@@ -225,9 +193,8 @@ def measure(folder: Path, program: str, seconds: float, runs: int, devices: int)
         print(f"push, {COMMANDS} commands: p50 {shares[49]:.1f} ms, p99 {shares[98]:.1f} ms")
         before_s = cpu_s(pid)
         time.sleep(IDLE_S)
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-        memory_mb = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-        print(f"gateway: {memory_mb:.0f} MB, idle {(cpu_s(pid) - before_s) / IDLE_S:.1%} of a core")
+        idle = (cpu_s(pid) - before_s) / IDLE_S
+        print(f"gateway: {resident_bytes(pid) / 1e6:.0f} MB, idle {idle:.1%} of a core")
     acknowledged = writer.stored + sum(load.requests for load in (*direct, *http))
     with contextlib.closing(sqlite3.connect(folder / "service" / "service.db")) as file:
         rows = file.execute("SELECT count(*) FROM readings").fetchone()[0]
@@ -245,10 +212,10 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=400)
     given = parser.parse_args()
     program = find_mosquitto()
-    if not _wrk.is_here() or program is None:
-        print("this needs wrk and mosquitto: apt-get install wrk mosquitto")
+    if not has_wrk() or program is None:
+        print("this needs wrk and mosquitto: apt-get install wrk mosquitto", file=sys.stderr)
         return 2
-    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}; {given.devices} devices")
+    print(f"gateway: {given.devices} devices\n{machine()}\n")
     with tempfile.TemporaryDirectory() as name:
         return measure(Path(name), program, given.seconds, given.runs, given.devices)
 
