@@ -433,15 +433,17 @@ Phase = RampPhase | HoldPhase
 ListedPhase = Annotated[Phase | StepsPhase, Field(discriminator="kind")]
 
 Spacing = Literal["even", "poisson"]
-_SPACING: Final[Any] = Field(default="even", description="Evenly spaced, or as independent senders would (Poisson).")
 
 
-class CommandSettings(Section):
+class _Stream(Section):
+    rate_per_s: Rate = Field(description="How many in a second, over the whole fleet; a ramp brings it up with it.")
+    spacing: Spacing = Field(default="even", description="Evenly, or as independent senders would (Poisson).")
+
+
+class CommandSettings(_Stream):
     """A stream of commands that the operator sends."""
 
     payload: dict[str, Any] = Field(description="The command_payload, as the product's vocabulary takes it.")
-    rate_per_s: Rate = Field(description="How many in a second, over the whole fleet.")
-    spacing: Spacing = _SPACING
     expect: Literal["succeeded", "failed", "rejected", "expired", "any"] = Field(
         default="succeeded",
         description="How each has to end; the run fails when one ends otherwise. any: it does not matter.",
@@ -457,12 +459,10 @@ class CommandSettings(Section):
         return str(self.payload.get("command", "")) or "(no name)"
 
 
-class Arrivals(Section):
+class Arrivals(_Stream):
     """Requests at a rate of their own, whatever the target does: as the world outside behaves."""
 
     operation: Literal["sensor_data", "poll"] = Field(default="sensor_data", description="What is requested.")
-    rate_per_s: Rate = Field(description="How many in a second, over the whole fleet; a ramp brings it up with it.")
-    spacing: Spacing = _SPACING
 
 
 class OnboardingSettings(Section):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from agent.errors import ConfigurationError
 from agent.wire.secret import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
-from simulator.fleet.metrics.thresholds import Source, ThresholdError, parse
+from simulator.fleet.metrics.thresholds import Source, Threshold, ThresholdError, parse
 from simulator.fleet.scenario.model import (
     READER,
     CommandSettings,
@@ -207,16 +207,14 @@ def _steps(scenario: Any, steps: StepsPhase, here: KeyPath) -> Found:
         yield (*here, "to"), f"is more than {scenario.whole:,.10g}, which is {whole}: write less, or raise that"
     if of_devices and not all(level.is_integer() for level in steps.levels):
         yield here, "counts devices: write whole numbers"
-    for place, expression in enumerate(steps.until_broken):
-        at: KeyPath = (*here, "until_broken", place)
-        if faults := list(_threshold(scenario, expression, at)):
-            yield from faults
-            continue
-        threshold = parse(expression)
+
+    def unfit(threshold: Threshold) -> str:
         if threshold.source is Source.AUDIT or threshold.phase is not None:
-            yield at, "is about one step: leave out 'in', and put the audit in 'thresholds'"
-        elif (threshold.over_s or 0) > steps.hold_s - 1:
-            yield at, f"no {threshold.over_s} s fit into hold_s: hold longer"
+            return "is about one step: leave out 'in', and put the audit in 'thresholds'"
+        over_s = threshold.over_s or 0
+        return f"no {over_s} s fit into hold_s: hold longer" if over_s > steps.hold_s - 1 else ""
+
+    yield from _judged(scenario, steps.until_broken, (*here, "until_broken"), unfit)
 
 
 def _faults(scenario: Scenario) -> Found:
@@ -233,28 +231,29 @@ def _faults(scenario: Scenario) -> Found:
 
 
 def _thresholds(scenario: Scenario) -> Found:
-    for index, expression in enumerate(scenario.thresholds):
-        yield from _threshold(scenario, expression, ("thresholds", index))
-    for index, expression in enumerate(scenario.abort_on):
-        here: KeyPath = ("abort_on", index)
-        if faults := list(_threshold(scenario, expression, here)):
-            yield from faults
-        elif parse(expression).over_s is None or parse(expression).phase is not None:
-            yield here, "is held against the latest seconds of the run: write 'over 10s' or the like, and no 'in'"
+    def unfit_to_abort(threshold: Threshold) -> str:
+        fix = "is held against the latest seconds of the run: write 'over 10s' or the like, and no 'in'"
+        return fix if threshold.over_s is None or threshold.phase is not None else ""
+
+    yield from _judged(scenario, scenario.thresholds, ("thresholds",), lambda _: "")
+    yield from _judged(scenario, scenario.abort_on, ("abort_on",), unfit_to_abort)
 
 
-def _threshold(scenario: Scenario, expression: str, here: KeyPath) -> Found:
-    commands = {command.name for command in scenario.commands}
+def _judged(scenario: Scenario, listed: Iterable[str], here: KeyPath, unfit: Callable[[Threshold], str]) -> Found:
+    """The thresholds of a list that nothing can be held against; ``unfit`` says what this list does not take."""
+    commands, phases = {command.name for command in scenario.commands}, {phase.name for phase in scenario.phases}
     reads = isinstance(scenario, DevicesScenario) or any(each.operation == "sensor_data" for each in scenario.arrivals)
-    try:
-        parse(expression, phases={phase.name for phase in scenario.phases}, commands=commands)
-    except ThresholdError as error:
-        yield here, str(error)
-        return
-    if expression.strip().startswith("commands.") and not commands:
-        yield here, "the scenario sends no commands: add 'commands:', or remove the threshold"
-    if expression.strip().startswith("readings.") and not reads:
-        yield here, "nothing takes readings here that could grow old; remove the threshold"
+    for index, expression in enumerate(listed):
+        try:
+            fault = unfit(parse(expression, phases=phases, commands=commands))
+        except ThresholdError as error:
+            fault = str(error)
+        if expression.strip().startswith("commands.") and not commands:
+            fault = "the scenario sends no commands: add 'commands:', or remove the threshold"
+        elif expression.strip().startswith("readings.") and not reads:
+            fault = "nothing takes readings here that could grow old; remove the threshold"
+        if fault:
+            yield (*here, index), fault
 
 
 # --- the files that it names ------------------------------------------------------------------------------------------
