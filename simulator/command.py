@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,7 +20,6 @@ from agent.wire.limits import COMMAND_PAYLOAD_BYTES, INT_MAX, TTL_MAX_S
 from agent.wire.models import FINAL_STATES, CommandRecord
 from agent.wire.server import COMMAND_TTL
 from gateway.client import SendCommand
-from simulator.announced import ask_offers
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode
 from simulator.file_lock import lock_file
@@ -88,15 +85,15 @@ def send_command(
         raise ConfigurationError(["--counter-file and --lifetime have no effect without --sign"], "command send")
     members = read_payload(payload, _read_input)
     with access.open() as client:
-        if ttl_s is not None and COMMAND_TTL not in ask_offers(client):
+        if ttl_s is not None and COMMAND_TTL not in client.offers():
             fault = (
                 "--ttl: the service announces no command-ttl, so it would be sent a member that the specification does "
                 "not have; leave --ttl out, or bound a signed command with --lifetime"
             )
             raise ConfigurationError([fault], "--ttl")
         if key_file is not None:
-            counter = CounterFile(counter_file or key_file.with_name(f"{key_file.name}.counter"), time.time_ns)
-            members = KeySigner(key_file, counter, lifetime_s or ttl_s or TTL_DEFAULT_S).sign(device_id, members)
+            counter_file = counter_file or key_file.with_name(f"{key_file.name}.counter")
+            members = sign_payload(key_file, counter_file, lifetime_s or ttl_s or TTL_DEFAULT_S, device_id, members)
         record = client.send_command(SendCommand(device_id=device_id, command_payload=members, ttl_seconds=ttl_s))
         ended = _wait_for_end(client, device_id, record.id, wait_s) if wait_s and record.id else None
     _print(ended or record, as_json=as_json)
@@ -146,94 +143,67 @@ def _print(record: CommandRecord, *, as_json: bool) -> None:
     click.echo(f"{name} {record.status or 'sent'}{result} {record.error or record.status_reason or ''}".rstrip())
 
 
-@dataclass(frozen=True, slots=True)
-class KeySigner:
-    """Signs with a private key from a file.
+def sign_payload(
+    key_file: Path, counter_file: Path, lifetime_s: float, device_id: str, payload: dict[str, Any]
+) -> dict[str, Any]:
+    """The ``command_payload`` with the envelope.
 
-    Attributes:
-        key_file: as ``device-agent keys`` writes it.
-        counter: gives each command its counter.
+    Args:
+        key_file: the private key, as ``device-agent keys`` writes it.
+        counter_file: see :func:`take_counter`.
         lifetime_s: how long the signature holds.
+        device_id: the only device that takes it.
+        payload: what it is to do.
+
+    Raises:
+        ConfigurationError: key or counter cannot be used, no device would take this payload, or the extra ``device`` is
+            not installed.
     """
+    from agent.wire.signed import read_signing_key  # cryptography, only to sign
 
-    key_file: Path
-    counter: CounterFile
-    lifetime_s: float
-
-    def sign(self, device_id: str, payload: dict[str, Any]) -> dict[str, Any]:
-        """The ``command_payload`` with the envelope.
-
-        Raises:
-            ConfigurationError: key or counter cannot be used, no device would take this payload, or the extra
-                ``device`` is not installed.
-        """
-        from agent.wire.signed import read_signing_key  # cryptography, only to sign
-
-        key = read_signing_key(self.key_file)
-        try:
-            signed: dict[str, Any] = key.sign(
-                device_id=device_id,
-                id=str(uuid.uuid4()),
-                counter=self.counter.take(),
-                expires_at=time.time() + self.lifetime_s,
-                payload=payload,
-            )
-        except InvalidMessage as error:
-            raise ConfigurationError([f"--payload: {error}"], "--payload") from None
-        return signed
+    key = read_signing_key(key_file)
+    try:
+        signed: dict[str, Any] = key.sign(
+            device_id=device_id,
+            id=str(uuid.uuid4()),
+            counter=take_counter(counter_file, time.time_ns()),
+            expires_at=time.time() + lifetime_s,
+            payload=payload,
+        )
+    except InvalidMessage as error:
+        raise ConfigurationError([f"--payload: {error}"], "--payload") from None
+    return signed
 
 
-class CounterFile:
-    """The highest counter that was given out, kept in a file of its own beside the private key.
+def take_counter(path: Path, now_ns: int) -> int:
+    """The next counter of a key; it is on the disk before it is returned.
 
-    A counter is the time in nanoseconds, or one more than the last one where the clock says less. So it grows when the
-    clock was set back, and it also grows, by the clock, when the file was lost or another machine sends with the same
-    key. Several processes may take counters at the same time.
+    The file beside the private key keeps the highest counter that was given out. A counter is the time in nanoseconds,
+    or one more than the last one where the clock says less. So it grows when the clock was set back, and it also grows,
+    by the clock, when the file was lost or another machine sends with the same key. Several processes may take counters
+    at the same time.
 
     Args:
         path: the file; it is made with mode 600 when it is missing, and a file ``.lock`` beside it.
         now_ns: nanoseconds since the epoch.
+
+    Raises:
+        ConfigurationError: the file cannot be read or written, or holds something else.
     """
-
-    def __init__(self, path: Path, now_ns: Callable[[], int]) -> None:
-        self._path = path
-        self._now_ns = now_ns
-
-    def take(self) -> int:
-        """The next counter; it is on the disk before it is returned.
-
-        Raises:
-            ConfigurationError: the file cannot be read or written, or holds something else.
-        """
-        try:
-            with self._locked():
-                counter = max(self._last() + 1, self._now_ns())
-                if counter > INT_MAX:
-                    raise self._fault("is at its end; make a new key with device-agent keys")
-                replace_file(self._path, f"{counter}\n", _MODE, durable=True)
-                return counter
-        except OSError as error:
-            raise self._fault(f"cannot be kept: {error.strerror}; give another --counter-file") from None
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        descriptor = os.open(self._path.with_name(f"{self._path.name}.lock"), os.O_RDWR | os.O_CREAT, _MODE)
-        try:
-            lock_file(descriptor, wait=True)
-            yield
-        finally:
-            os.close(descriptor)
-
-    def _last(self) -> int:
-        try:
-            text = self._path.read_text("ascii").strip()
-        except FileNotFoundError:
-            return 0
-        except UnicodeDecodeError:
-            text = ""
-        if not (text.isdecimal() and len(text) <= len(str(INT_MAX))):
-            raise self._fault("holds no counter; give another --counter-file, or remove it and let the clock decide")
-        return int(text)
-
-    def _fault(self, sentence: str) -> ConfigurationError:
-        return ConfigurationError([f"{self._path}: {sentence}"], "--counter-file")
+    try:
+        lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT, _MODE)
+        with os.fdopen(lock, "rb+"):
+            lock_file(lock, wait=True)
+            text = path.read_text("latin-1").strip() if path.exists() else "0"
+            if not (text.isascii() and text.isdecimal() and len(text) <= len(str(INT_MAX))):
+                fix = "give another --counter-file, or remove it and let the clock decide"
+                raise ConfigurationError([f"{path}: holds no counter; {fix}"], "--counter-file")
+            counter = max(int(text) + 1, now_ns)
+            if counter > INT_MAX:
+                fix = "make a new key with device-agent keys"
+                raise ConfigurationError([f"{path}: is at its end; {fix}"], "--counter-file")
+            replace_file(path, f"{counter}\n", _MODE, durable=True)
+            return counter
+    except OSError as error:
+        fault = f"{path}: cannot be kept: {error.strerror}; give another --counter-file"
+        raise ConfigurationError([fault], "--counter-file") from None

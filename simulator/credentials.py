@@ -42,14 +42,23 @@ takes_ca_file = click.option(
 """Add the option that says whom to trust; no other environment variable adds to it."""
 
 _FILE: Final = click.Path(path_type=Path)
-_OPTIONS: Final = (
-    click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080; a login's file knows it."),
+SERVICE_OPTIONS: Final = (
+    click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080."),
     click.option("--api-key", help="The public key, mk_...; with --secret-key-file."),
-    click.option("--secret-key-file", type=_FILE, help="File with the secret key, msk_..."),
     click.option(
-        "--token-file", type=_FILE, help="Instead of keys: the file of 'fleet-simulator login', or a bearer token."
+        "--secret-key-file",
+        type=_FILE,
+        help="File with the secret key, msk_...; never given on the command line, where other users see it.",
     ),
     takes_ca_file,
+)
+_OPTIONS: Final = (
+    *SERVICE_OPTIONS,
+    click.option(
+        "--token-file",
+        type=_FILE,
+        help="Instead of keys: the file of 'fleet-simulator login', which knows the address, or a bearer token.",
+    ),
     click.option(
         "--timeout-s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Patience with a request."
     ),

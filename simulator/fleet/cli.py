@@ -22,7 +22,7 @@ from agent.text import bounded
 from agent.wire import paths
 from agent.wire.encoding import parse_time
 from agent.wire.server import LIST_PARAMETERS
-from simulator.credentials import takes_ca_file
+from simulator.credentials import SERVICE_OPTIONS
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit, offers_of
 from simulator.fleet.forecast import describe, forecast
@@ -63,14 +63,7 @@ _LEFT: Final = (
 _RUN_FOLDER: Final = click.Path(path_type=Path, file_okay=False)
 _SCENARIO_FILE: Final = click.Path(path_type=Path, dir_okay=False)
 _TARGET: Final = (
-    click.option("--base-url", help="Address of the service, such as http://127.0.0.1:8080."),
-    click.option("--api-key", help="The public key, mk_..."),
-    click.option(
-        "--secret-key-file",
-        type=click.Path(path_type=Path),
-        help="File with the secret key, msk_...; never given on the command line, where other users see it.",
-    ),
-    takes_ca_file,
+    *SERVICE_OPTIONS,
     click.option(
         "--up",
         type=click.Path(file_okay=False, path_type=Path),

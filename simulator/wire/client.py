@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Final
 
+from agent.errors import ErrorAnswer, RateLimited, Unauthorized, UnexpectedAnswer
 from agent.wire.client import Query, Record, given, read_record
 from agent.wire.encoding import to_rfc3339
 from agent.wire.models import Device, JsonObject, RuntimeRecord, SensorDataRecord
 from agent.wire.secret import Secret
+from agent.wire.server import NO_EXTENSIONS
 from gateway.client import OperatorClient
 from simulator.login.tokens import TokenAnswer
 from simulator.wire import paths
@@ -35,11 +38,28 @@ from simulator.wire.models import (
     Table,
 )
 
+_AWAY: Final = frozenset({502, 503, 504})
+
 
 class ServiceClient(OperatorClient):
     """The whole interface of the service; arguments and behaviour are those of
     :class:`~agent.wire.client.DeviceClient`. Every call may raise :class:`~agent.errors.ServiceError`.
     """
+
+    def offers(self) -> frozenset[str]:
+        """The extensions that the service announces; whatever it answers in place of the document says that it has
+        none. An error where it cannot be reached, is overloaded, or does not take the keys.
+        """
+        try:
+            return self.discover().extensions
+        except (RateLimited, Unauthorized):
+            raise
+        except UnexpectedAnswer:
+            return NO_EXTENSIONS
+        except ErrorAnswer as error:
+            if error.status in _AWAY:
+                raise
+            return NO_EXTENSIONS
 
     def products(self, *, limit: int | None = None) -> Iterator[Product]:
         """``GET /products``: the products of the caller's manufacturer account."""

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 from agent.errors import ConfigurationError
 from agent.wire.secret import BearerToken, KeyPair, Secret
 from agent.wire.server import Dialect
-from simulator.announced import ask_offers
 from simulator.children import ChildProcess, Children, program_path
 from simulator.credentials import read_secret_file
 from simulator.fleet.engine.addresses import read_origin
@@ -163,7 +162,7 @@ def find_offers(target: Target, dialect: Dialect | None = None) -> frozenset[str
         return dialect.extensions
     keys = target.keys[0]
     with ServiceClient(target.base_url, KeyPair(keys.api_key, keys.secret_key), ca_file=target.ca_file) as client:
-        return ask_offers(client)
+        return client.offers()
 
 
 def find_gateway_offers(target: Target, token: Secret) -> frozenset[str]:
@@ -177,7 +176,7 @@ def find_gateway_offers(target: Target, token: Secret) -> frozenset[str]:
         ServiceError: the gateway cannot be reached, is overloaded, or does not take the token.
     """
     with ServiceClient(target.gateway_url or "", BearerToken(token), ca_file=target.ca_file) as client:
-        return ask_offers(client)
+        return client.offers()
 
 
 # --- may it be loaded? ------------------------------------------------------------------------------------------------

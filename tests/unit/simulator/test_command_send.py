@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,71 +14,38 @@ from click.testing import CliRunner
 from agent.errors import ConfigurationError
 from agent.wire.signed import make_key_pair, read_trusted_keys
 from simulator.cli import program
-from simulator.command import CounterFile, KeySigner, read_payload
+from simulator.command import read_payload, take_counter
 from tests.support.service_running import running
 
 NOW_NS = 1_767_225_600_000_000_000
 
 
 def test_a_counter_follows_the_clock_and_grows_also_when_the_clock_goes_back(tmp_path):
-    times = iter([NOW_NS, NOW_NS, NOW_NS - 10**18, NOW_NS + 5])
-    counter = CounterFile(tmp_path / "counter", lambda: next(times))
-    assert [counter.take() for _ in range(4)] == [NOW_NS, NOW_NS + 1, NOW_NS + 2, NOW_NS + 5]
-
-
-def test_a_counter_survives_its_process_and_its_file_is_for_its_owner_alone(tmp_path):
     path = tmp_path / "counter"
-    assert CounterFile(path, lambda: 100).take() == 100
-    assert CounterFile(path, lambda: 1).take() == 101
-    assert path.read_text() == "101\n"
+    times = [NOW_NS, NOW_NS, NOW_NS - 10**18, NOW_NS + 5]
+    assert [take_counter(path, now_ns) for now_ns in times] == [NOW_NS, NOW_NS + 1, NOW_NS + 2, NOW_NS + 5]
+    assert path.read_text() == f"{NOW_NS + 5}\n"
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_counters_taken_at_the_same_time_differ(tmp_path):
-    taken = []
-
-    def take() -> None:
-        counter = CounterFile(tmp_path / "counter", lambda: 1)
-        taken.extend(counter.take() for _ in range(20))
-
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as threads:
+        taken = list(threads.map(lambda _: take_counter(tmp_path / "counter", 1), range(80)))
     assert sorted(taken) == list(range(1, 81))
 
 
-@pytest.mark.parametrize("content", ["", "many", "-1", "9" * 40, "\xff"])
-def test_a_file_that_holds_no_counter_is_refused_and_left_alone(tmp_path, content):
+@pytest.mark.parametrize("content", ["", "many", "-1", "9" * 40, "\xff", str(2**63 - 1)])
+def test_a_file_that_holds_no_counter_or_the_last_one_is_refused_and_left_alone(tmp_path, content):
     path = tmp_path / "counter"
     path.write_text(content, encoding="latin-1")
-    with pytest.raises(ConfigurationError, match="--counter-file"):
-        CounterFile(path, lambda: 1).take()
+    with pytest.raises(ConfigurationError, match="new key" if content == str(2**63 - 1) else "--counter-file"):
+        take_counter(path, 1)
     assert path.read_text(encoding="latin-1") == content
-
-
-def test_a_counter_at_its_end_says_so(tmp_path):
-    (tmp_path / "counter").write_text(str(2**63 - 1))
-    with pytest.raises(ConfigurationError, match="new key"):
-        CounterFile(tmp_path / "counter", lambda: 1).take()
 
 
 def test_a_counter_that_cannot_be_kept_is_not_given_out(tmp_path):
     with pytest.raises(ConfigurationError, match="cannot be kept"):
-        CounterFile(tmp_path / "none" / "counter", lambda: 1).take()
-
-
-def test_a_signer_signs_for_the_device_and_counts(tmp_path):
-    make_key_pair(tmp_path / "k")
-    signer = KeySigner(tmp_path / "k.key", CounterFile(tmp_path / "counter", lambda: 7), 60.0)
-    trusted = read_trusted_keys([tmp_path / "k.pub"])
-    opened = [trusted.open(signer.sign("d1", {"command": "ping"})) for _ in range(2)]
-    assert [(each.device_id, each.counter, each.payload) for each in opened] == [
-        ("d1", 7, {"command": "ping"}),
-        ("d1", 8, {"command": "ping"}),
-    ]
-    assert opened[0].id != opened[1].id
+        take_counter(tmp_path / "none" / "counter", 1)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "1", '{"a":1,"a":2}', "\udc80"])
@@ -113,12 +80,14 @@ class TestTheCommand:
 
     def test_a_signed_command_is_sent_in_its_envelope(self, bench, tmp_path):
         make_key_pair(tmp_path / "k")
-        done = self.send(bench, tmp_path, "--json", "--sign", str(tmp_path / "k.key"), "--lifetime", "5")
-        record = json.loads(done.output)
-        opened = read_trusted_keys([tmp_path / "k.pub"]).open(record["command_payload"])
-        assert opened.device_id == record["device_id"]
-        assert opened.payload == {"command": "ping"}
-        assert (tmp_path / "k.key.counter").read_text() == f"{opened.counter}\n"
+        signed = ("--json", "--sign", str(tmp_path / "k.key"), "--lifetime", "5")
+        records = [json.loads(self.send(bench, tmp_path, *signed).output) for _ in range(2)]
+        trusted = read_trusted_keys([tmp_path / "k.pub"])
+        first, second = (trusted.open(record["command_payload"]) for record in records)
+        assert (first.device_id, first.payload) == (records[0]["device_id"], {"command": "ping"})
+        assert first.id != second.id
+        assert first.counter < second.counter
+        assert (tmp_path / "k.key.counter").read_text() == f"{second.counter}\n"
 
     def test_a_command_that_does_not_end_in_time_is_a_failed_check(self, bench, tmp_path):
         done = self.send(bench, tmp_path, "--wait", "0.01")
@@ -152,8 +121,8 @@ def test_without_the_extra_the_fix_is_named(tmp_path):
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from pathlib import Path\n"
-        "from simulator.command import KeySigner\n"
-        "try:\n    KeySigner(Path('k'), None, 1).sign('d', {})\n"
+        "from simulator.command import sign_payload\n"
+        "try:\n    sign_payload(Path('k'), Path('c'), 1, 'd', {})\n"
         "except Exception as error:\n    print(error)"
     )
     done = subprocess.run(
