@@ -244,13 +244,9 @@ def read_record(folder: Path) -> RunRecord:
     try:
         text = path.read_text(encoding="utf-8")
         document = json.loads(text)
-    except FileNotFoundError:
+    except (OSError, ValueError, RecursionError) as error:
         fix = "name the folder that `fleet-simulator run --out` wrote"
-        raise ConfigurationError([f"{path}: not there; {fix}"]) from None
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise ConfigurationError([f"{path}: no JSON ({error}); is it the run.json of a fleet run?"]) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError([f"{path}: cannot be read: {error}"]) from None
+        raise ConfigurationError([f"{path}: not there, or no JSON: {fix} ({error})"]) from None
     found = document.get("format") if isinstance(document, dict) else None
     if found != RECORD_FORMAT:
         fix = "use the version that wrote it"

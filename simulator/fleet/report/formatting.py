@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final
 
-from agent.errors import AgentError, ConfigurationError
 from simulator.fleet.outcomes import FAILED, OutcomeClass
 from simulator.fleet.record import RunRecord, ThresholdResult, VerdictStatus
 
@@ -103,17 +102,9 @@ def percent_text(share: float | None) -> str:
     return f"{share * 100 if share > 1 else min(share * 100, 99.99):.2f} %"
 
 
-def error_text(error: AgentError) -> str:
-    """An error of ours in one line."""
-    if isinstance(error, ConfigurationError):
-        where = f"{error.source}: " if error.source else ""
-        return where + "; ".join(error.faults)
-    return str(error)
-
-
-def plural(number: int, noun: str, many: str = "") -> str:
+def plural(number: int, noun: str) -> str:
     """``1 device``, ``2 devices``, ``10,000 devices``."""
-    return f"{number:,} {noun if number == 1 else many or noun + 's'}"
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _three_digits(value: float) -> str:

@@ -36,17 +36,10 @@ _STATES: Final = ("starting", "running", "draining", "done", "dead")
 Labels = tuple[str, ...]
 
 
-def _steps(lowest_s: float, highest_s: float) -> tuple[float, ...]:
-    steps = (1, 1.25, 1.6, 2, 2.5, 3.15, 4, 5, 6.3, 8)  # the preferred numbers R10 of ISO 3
-    found = (float(f"{step * 10**decade:g}") for decade in range(-4, 4) for step in steps)
-    return tuple(bound for bound in found if lowest_s <= bound <= highest_s)
-
-
-_TIME_BOUNDS_S: Final = _steps(0.0001, 100.0)
-"""Of response and service times: each a quarter above the one before, so that no quantile is further off."""
-_AGE_BOUNDS_S: Final = _steps(0.001, 3150.0)
+# Ten buckets for each power of ten: no quantile is further off than a quarter.
+_TIME_BOUNDS_S: Final = tuple(float(f"{bound:.3g}") for bound in np.geomspace(0.0001, 100.0, 61))
+_AGE_BOUNDS_S: Final = tuple(float(f"{bound:.3g}") for bound in np.geomspace(0.001, 1000.0, 61))
 """Of everything that may wait through an outage."""
-
 _WHEN: Final = ("phase", "fault")
 _WORST: Final = f"; worst of the last {_HEALTH_S} s"
 _NUMBERS: Final[Mapping[str, tuple[type[CounterMetricFamily | GaugeMetricFamily], Labels, str]]] = {
@@ -54,7 +47,6 @@ _NUMBERS: Final[Mapping[str, tuple[type[CounterMetricFamily | GaugeMetricFamily]
     "resends": (CounterMetricFamily, (*_WHEN, "operation", "outcome", "attempt"),
                 "Exchanges that were no first attempt: all earlier ones were refused, or one may have been stored"),
     "readings": (CounterMetricFamily, (*_WHEN, "outcome"), "Readings by what became of them"),
-    "commands": (CounterMetricFamily, (*_WHEN, "command", "state"), "Commands by name and end state; open: not ended"),
     "ledger_entries": (CounterMetricFamily, ("what",), "What the devices' ledgers have"),
     "worker_seconds_missing": (CounterMetricFamily, (), "Seconds of single workers that are in no figure"),
     "generator_intended": (CounterMetricFamily, (), "Requests that the plan asked for"),
@@ -168,7 +160,6 @@ class MetricsView(RunView, Collector):
                 self._values["readings"][*when, outcome.value] += tally.count
             self._add_times("reading_age_seconds", when, response)
         elif (command := command_of(operation)) is not None:
-            self._values["commands"][*when, *command] += sum(tally.count for tally in tallies.values())
             self._add_times("command_age_seconds", (*when, *command), response)
         elif operation in STAGE_OPERATIONS:
             self._add_times("command_stage_seconds", (*when, operation.removeprefix(f"{FAMILY}.")), response)

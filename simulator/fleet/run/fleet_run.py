@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from agent.errors import AgentError, StorageError
+from agent.errors import AgentError, ConfigurationError, StorageError
 from agent.wire.encoding import to_rfc3339
 from simulator.fleet.audit.run_audit import audit_run
 from simulator.fleet.metrics.ages import EndState
@@ -31,7 +31,7 @@ from simulator.fleet.report.folder import (
     state_of,
     write_whole,
 )
-from simulator.fleet.report.formatting import Tone, error_text
+from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.making import finish_run, make_reports, read_run
 from simulator.fleet.report.progress import Progress, RunView
 from simulator.fleet.run.local_workers import LocalWorkers
@@ -187,7 +187,7 @@ def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> Audi
     except KeyboardInterrupt:
         why = "the audit was ended by hand"
     except AgentError as error:
-        why = error_text(error)
+        why = error.in_one_line if isinstance(error, ConfigurationError) else str(error)
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
         why = f"{text} ended unexpectedly: {describe(error)}"
         _log.exception(why)

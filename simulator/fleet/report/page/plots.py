@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from simulator.fleet.metrics.ages import is_age
-from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import is_cumulative
 from simulator.fleet.record import RunRecord, Span
 from simulator.fleet.report.figures import ALL_OPERATIONS, FigureSet, Timeline, health_figures
@@ -15,8 +14,6 @@ from simulator.fleet.report.formatting import finite
 
 _LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
 """What happens first stands first, and has the same colour in every plot."""
-_CURVE_STEP: Final = 0.05
-_CURVE_END: Final = 5.0
 
 
 def plots_of(record: RunRecord, figures: FigureSet, timeline: Timeline) -> dict[str, Any]:
@@ -37,11 +34,7 @@ def plots_of(record: RunRecord, figures: FigureSet, timeline: Timeline) -> dict[
         "gaps": [_span(gap) for gap in gaps],
         # All of them together first, then ages, then each, the busiest first.
         "operations": [
-            {
-                "name": name,
-                **over_time["figures"][name],
-                "curve": {"response": curve(each.response), "service": curve(each.service)},
-            }
+            {"name": name, **over_time["figures"][name]}
             for name, each in sorted(figures.everything.items(), key=lambda item: _rank(item[0], item[1].total))
         ],
         "gauges": [{"title": title, **each} for title, each in _gauge_groups(over_time["gauges"]).items()],
@@ -79,20 +72,6 @@ def _gauge_groups(gauges: Mapping[str, Mapping[str, Sequence[float | None]]]) ->
     for group in groups.values():
         group["lines"].sort(key=lambda line: _LINES.index(line["name"]) if line["name"] in _LINES else len(_LINES))
     return groups
-
-
-def curve(histogram: Histogram) -> list[list[float]]:
-    """Percentiles on a scale that stretches towards 100: tenfold rarer is one step further.
-
-    Returns:
-        ``-log10(1 - share)``, such as 2 for p99, and the values in seconds. It ends where fewer than one value is left.
-    """
-    if not histogram.count:
-        return [[], []]
-    end = min(_CURVE_END, math.log10(histogram.count))
-    steps = [step * _CURVE_STEP for step in range(int(end / _CURVE_STEP) + 1)]
-    values = histogram.percentiles([100 * (1 - 10**-step) for step in steps])
-    return [[*steps, end], [*values, histogram.max_s]]
 
 
 def _span(span: Span) -> dict[str, Any]:

@@ -6,7 +6,6 @@
     timeout: "no answer in time", transport: "no connection", unexpected: "not the service's answer",
   };
   const PERCENTILES = ["p50", "p95", "p99", "p99.9", "max"];
-  const TIME_PLOTS = ["rate", "band", "gauge", "lag", "cpu"];
   const FONT = `12px ${getComputedStyle(document.body).fontFamily}`;
   const choice = { operation: 0, measure: "response" };
   const plots = new Map();
@@ -125,16 +124,6 @@
         series: [line("CPU", "--line-1"), line("steal", "--line-2"), line("sent of intended", "--line-3")],
       };
     },
-    curve() {
-      const { response, service } = data.operations[choice.operation].curve;
-      const joined = uPlot.join([response, service]);
-      return {
-        x: joined[0], columns: [joined[1], joined[2]], text: timeText, y: bars(plainTime), log: true, height: 300,
-        series: [line("response", "--line-1", { width: 2, spanGaps: true }), line("service", "--line-2", { width: 2, spanGaps: true })],
-        splits: (u) => [0, 0.30103, 1, 2, 3, 4, 5].filter((v) => v <= u.scales.x.max),
-        xText: (v) => (v === 0 ? "p0" : `p${+(100 * (1 - 10 ** -v)).toFixed(3)}`),
-      };
-    },
   };
 
   // Of a logarithmic axis only 1, 2 and 5 of each power of ten.
@@ -163,14 +152,12 @@
     });
     if (!is) return;
     const when = u.data[0][i];
-    const faults = spec.x ? [] : data.faults.filter((f) => f.begin_s <= when && when < f.end_s).map((f) => f.kind);
-    const note = [spec.x ? `at ${spec.xText(when)}` : `at ${clock(when)}`, ...faults];
-    out.append(note.join(" · "));
+    const faults = data.faults.filter((f) => f.begin_s <= when && when < f.end_s).map((f) => f.kind);
+    out.append([`at ${clock(when)}`, ...faults].join(" · "));
   };
 
   const draw = (place) => {
     const spec = KINDS[place.dataset.plot](place);
-    const inTime = TIME_PLOTS.includes(place.dataset.plot);
     const axis = (extra) => ({
       stroke: colour("--muted"), font: FONT, grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line"), width: 1, size: 4 }, ...extra,
     });
@@ -178,29 +165,29 @@
     const u = new uPlot({
       width: Math.max(place.clientWidth, 200), height: spec.height, padding: [10, 28, 0, 0],
       scales: {
-        x: { time: false, range: inTime ? () => shown : (_, min, max) => [min ?? 0, max ?? 1] },
+        x: { time: false, range: () => shown },
         y: spec.log ? { distr: 3 } : { range: (_, min, max) => [0, (max || 1) * 1.06] },
       },
       legend: { show: false },
-      cursor: { sync: inTime ? { key: sync.key, setSeries: false } : undefined, points: { size: 6 }, drag: { x: inTime, y: false, setScale: false } },
+      cursor: { sync: { key: sync.key, setSeries: false }, points: { size: 6 }, drag: { x: true, y: false, setScale: false } },
       axes: [
-        axis(inTime ? { size: 28, values: (_, splits) => splits.map(clock), incrs: steps, space: 64 } : { size: 28, splits: spec.splits, values: (_, splits) => splits.map(spec.xText) }),
+        axis({ size: 28, values: (_, splits) => splits.map(clock), incrs: steps, space: 64 }),
         axis({ size: 66, space: 26, ...spec.y, ...(spec.log ? { filter: round, grid: { stroke: colour("--line"), width: 1, filter: round }, ticks: { stroke: colour("--line"), width: 1, size: 4, filter: round } } : {}) }),
       ],
       series: [{}, ...spec.series],
       bands: spec.bands ?? [],
       hooks: {
-        drawClear: inTime ? [paintSpans] : [],
+        drawClear: [paintSpans],
         setCursor: [(self) => self.spec && show(self, place)],
         setSelect: [(self) => {
-          if (!inTime || self.select.width < 4) return;
+          if (self.select.width < 4) return;
           zoom(self.posToVal(self.select.left, "x"), self.posToVal(self.select.left + self.select.width, "x"));
           self.setSelect({ left: 0, width: 0, top: 0, height: 0 }, false);
         }],
       },
-    }, [spec.x ?? data.x, ...spec.columns], place);
+    }, [data.x, ...spec.columns], place);
     u.spec = spec;
-    if (inTime) sync.sub(u);
+    sync.sub(u);
     u.over.addEventListener("dblclick", () => zoom(...whole));
     show(u, place);
     return u;
@@ -217,20 +204,18 @@
     }
   };
   const everyPlace = () => document.querySelectorAll(".plot");
-  const timePlaces = () => [...everyPlace()].filter((place) => TIME_PLOTS.includes(place.dataset.plot));
   const zoom = (from, to) => {
     const least = Math.min(4 * data.width_s, whole[1]);
     const middle = (from + to) / 2, half = Math.max(to - from, least) / 2;
     shown = [Math.max(whole[0], middle - half), Math.min(whole[1], middle + half)];
     everything.hidden = shown[0] <= whole[0] && shown[1] >= whole[1];
-    for (const place of timePlaces()) plots.get(place).setScale("x", { min: shown[0], max: shown[1] });
+    for (const place of everyPlace()) plots.get(place).setScale("x", { min: shown[0], max: shown[1] });
     drawStrip();
   };
 
   // --- keyboard: the cursor moves, and all plots with it ---
   const onKey = (event) => {
     const u = plots.get(event.currentTarget);
-    const inTime = TIME_PLOTS.includes(event.currentTarget.dataset.plot);
     const last = u.data[0].length - 1;
     const far = event.shiftKey ? 10 : 1;
     const at = u.cursor.idx ?? 0, isOn = u.cursor.left >= 0;
@@ -238,12 +223,11 @@
       ArrowRight: isOn ? Math.min(at + far, last) : 0, ArrowLeft: isOn ? Math.max(at - far, 0) : last, Home: 0, End: last,
     }[event.key];
     const point = (plot) => plot.setCursor({ left: plot.valToPos(u.data[0][to], "x"), top: plot.bbox.height / devicePixelRatio / 2 }, true, false);
-    if (to !== undefined && inTime) for (const place of timePlaces()) point(plots.get(place));
-    else if (to !== undefined) point(u);
-    else if (inTime && (event.key === "+" || event.key === "-")) {
+    if (to !== undefined) for (const place of everyPlace()) point(plots.get(place));
+    else if (event.key === "+" || event.key === "-") {
       const half = (shown[1] - shown[0]) * (event.key === "+" ? 0.25 : 1), middle = isOn ? u.data[0][at] : (shown[0] + shown[1]) / 2;
       zoom(middle - half, middle + half);
-    } else if (inTime && event.key === "Escape") zoom(...whole);
+    } else if (event.key === "Escape") zoom(...whole);
     else return;
     event.preventDefault();
   };
@@ -310,7 +294,7 @@
   document.querySelector(".choices").addEventListener("change", (event) => {
     const name = event.target.dataset.choice;
     choice[name] = name === "operation" ? Number(event.target.value) : event.target.value;
-    redraw(document.querySelectorAll('[data-plot="rate"], [data-plot="band"], [data-plot="curve"]'));
+    redraw(document.querySelectorAll('[data-plot="rate"], [data-plot="band"]'));
   });
   for (const place of everyPlace()) place.addEventListener("keydown", onKey);
   for (const table of document.querySelectorAll("table[data-sortable]")) sortable(table);
