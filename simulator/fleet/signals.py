@@ -33,9 +33,6 @@ from agent.wire.encoding import parse_time
 from agent.wire.models import JsonObject
 from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, kinds_of, one_of
 
-READING: Final = "reading"
-"""What the phase of a device's readings is hashed with."""
-
 _TWO_64: Final = float(1 << 64)
 _MASK_64: Final = (1 << 64) - 1
 _NUMBER: Final = struct.Struct("<Q").pack
@@ -45,11 +42,6 @@ _DAY_S: Final = 86_400.0
 
 
 # --- chance -----------------------------------------------------------------------------------------------------------
-
-
-def device_key(seed: int, index: int) -> str:
-    """What the phases of a device are hashed from: no id of the service's, which is another one in each run."""
-    return f"{seed}/{index}"
 
 
 def salt_of(*parts: str) -> bytes:

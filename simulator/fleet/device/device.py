@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from agent.core.outbox import is_refused_for_good
-from agent.core.timekeeping import Schedule, ServiceTime, phase_s
+from agent.core.timekeeping import Schedule, ServiceTime
 from agent.core.values import Moment
 from agent.errors import Advice, ServiceError
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
@@ -26,7 +26,7 @@ from simulator.fleet.device.http_messages import HttpMessages, Request, values_t
 from simulator.fleet.device.model import Member
 from simulator.fleet.engine.timers import NEVER, Timer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.signals import READING, DeviceRandom, device_key
+from simulator.fleet.signals import DeviceRandom
 
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import DeviceDriver
@@ -256,11 +256,11 @@ class Device(Timer, ABC):
 
     def _set_interval(self, now: Moment) -> None:
         """Read the sensor from now on as the model says, or the command that set it otherwise."""
-        model, fleet = self.member.model, self.fleet
+        model = self.member.model
         interval_s = float(self.disk.journal.settings.get(_INTERVAL, model.interval_s))
-        own_s = 0.0 if model.in_step else phase_s(device_key(fleet.seed, self.index), READING, interval_s)
         # The plan counts from the run's begin, the schedule on the machine's clock.
-        self._schedule = Schedule(interval_s, (own_s + fleet.began_s) % interval_s)
+        phase_s = (model.place_s(self.random, interval_s) + self.fleet.began_s) % interval_s
+        self._schedule = Schedule(interval_s, phase_s)
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
 
     # --- what leaves --------------------------------------------------------------------------------------------------

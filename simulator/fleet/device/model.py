@@ -16,10 +16,11 @@ from simulator.fleet.audit.ledger import Ledger
 from simulator.fleet.engine.timers import Timers
 from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.outcomes import Attempt, OutcomeClass
-from simulator.fleet.signals import CLIMATE, SignalSet
+from simulator.fleet.signals import CLIMATE, DeviceRandom, SignalSet, salt_of
 
 TIMEOUT_S: Final = 10.0
 RUN_OVER: Final = "the run was over before the answer"
+_READING: Final = salt_of("reading")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,10 @@ class DeviceModel:
     wait_s: float = 20.0
     batch: int = 100
     backoff: Backoff = field(default_factory=Backoff)
+
+    def place_s(self, device: DeviceRandom, interval_s: float) -> float:
+        """How far into each interval this device reads its sensors, seconds."""
+        return 0.0 if self.in_step else device.fraction(_READING) * interval_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,6 @@ from itertools import islice
 from typing import Any, Final
 
 from agent.core.outbox import is_refused_for_good
-from agent.core.timekeeping import phase_s
 from agent.errors import ServiceError
 from agent.health import Backoff
 from agent.wire.encoding import to_rfc3339
@@ -38,7 +37,7 @@ from simulator.fleet.engine.http_answers import HttpAnswer
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.scenario.model import BackfillScenario
-from simulator.fleet.signals import READING, DeviceRandom, SignalSet, device_key
+from simulator.fleet.signals import DeviceRandom, SignalSet
 from simulator.fleet.workload.base import DeviceJob, Leftover, MeasuredRequests, Measurement, WorkloadSummary
 from simulator.fleet.workload.devices import build_models
 from simulator.watched import into_loop, start_task
@@ -185,12 +184,11 @@ class BackfillWorkload:
     async def _hand_over(self, number: int) -> str:
         """Send a device's history; why the service will not have some of it, which ends it, or nothing."""
         job, device = self._job, self._job.devices.start + number
-        seed, model = job.scenario.seed, self._models[job.model_numbers[number]]
+        random, model = DeviceRandom(job.scenario.seed, device), self._models[job.model_numbers[number]]
         size = model.batch if BATCH_SENSOR_DATA in job.offers else 1
         # The plan counts from the run's begin, which is the history's end.
-        own_s = 0.0 if model.in_step else phase_s(device_key(seed, device), READING, model.interval_s)
-        first_s = self._from_s + (job.to_s + own_s - self._from_s) % model.interval_s
-        history = history_of(model.signals, DeviceRandom(seed, device), model.interval_s, first_s, job.to_s)
+        first_s = self._from_s + (job.to_s + model.place_s(random, model.interval_s) - self._from_s) % model.interval_s
+        history = history_of(model.signals, random, model.interval_s, first_s, job.to_s)
         while batch := list(islice(history, size)):
             readings = [self._write(device, *reading) for reading in batch]
             request = self._messages.readings(job.device_ids[number], readings, f"{job.run}-{device}")
