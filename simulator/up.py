@@ -181,8 +181,9 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
             if not is_this_machine(settings.gateway_host):
                 code = trial.gateway.invite(yours[0].product_id, _USER_ID)
                 up.enroll = f"sudo device-agent enroll {trial.gateway.url} {code}"
-            own, broker = folder / "gateway" / "gateway" / "gateway.yaml", trial.broker
-            here = Target(up.base_url, (keys,), trial.gateway.url, own, f"mqtt://127.0.0.1:{broker.port}", broker.name)
+            gateway, broker = trial.gateway, trial.broker
+            way = gateway.url, gateway.config, f"mqtt://{LOOPBACK}:{broker.port}", broker.name, gateway.ca_file
+            here = Target(up.base_url, (keys,), *way)
         ends.callback(remove_local, folder)
         write_local(folder, here)
         if settings.variant is not None:

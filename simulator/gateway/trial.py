@@ -59,6 +59,7 @@ class Gateway:
 
     Attributes:
         url: where it serves devices over HTTP, once it does.
+        config: its configuration.
     """
 
     def __init__(self, folder: Path, log: Path) -> None:
@@ -66,7 +67,7 @@ class Gateway:
         self._folder = folder
         self._log = log
         self._tls = folder / "tls"
-        self._config = folder / "gateway.yaml"
+        self.config = folder / "gateway.yaml"
         self._child = ChildProcess("gateway", log)
 
     def start(self, service_url: str, keys: Keys, broker: Broker, host: str, port: int) -> None:
@@ -102,7 +103,7 @@ class Gateway:
             "commands": {"poll_s": 0.5, "reconcile_s": 60},
             "metrics": {"enabled": False},
         }
-        self._config.write_text(yaml.safe_dump(configuration, sort_keys=False))
+        self.config.write_text(yaml.safe_dump(configuration, sort_keys=False))
         log_begins = self._log.stat().st_size if self._log.exists() else 0
 
         def serves() -> bool:
@@ -113,13 +114,18 @@ class Gateway:
             self.url = found.group(1) if found else ""
             return found is not None and "mqtt=connected" in text
 
-        self._child.start([str(program_path("device-gateway")), "run", "--config", str(self._config)])
+        self._child.start([str(program_path("device-gateway")), "run", "--config", str(self.config)])
         try:
             self._child.wait_until(serves, "it served devices", _READY_S)
         except NotStarted:
             self.end()  # so that the port is not its own
             check_port(host, port, HTTP_PORT_OPTION)
             raise
+
+    @property
+    def ca_file(self) -> Path | None:
+        """The authority of its certificate; None where it is served without TLS."""
+        return self._tls / "ca.pem" if self.url.startswith("https") else None
 
     def look(self) -> None:
         """Raise :class:`~simulator.children.ChildFailed` when it has ended."""
@@ -139,9 +145,9 @@ class Gateway:
             *("--config-out", str(folder), "--device-dir", str(folder), "--plain"),
             *("--url", self.url),
             *(("--broker", f"127.0.0.1:{broker.port}") if transport == MQTT else ()),
-            *(("--ca", str(self._tls / "ca.pem")) if self.url.startswith("https") else ()),
+            *(("--ca", str(self.ca_file)) if self.ca_file else ()),
         ]
-        token = issue_tokens(self._config, [device_id], *options)[device_id]
+        token = issue_tokens(self.config, [device_id], *options)[device_id]
         config = folder / "config.yaml"
         state = folder / "state"
         state.mkdir(exist_ok=True, mode=0o700)
@@ -158,8 +164,8 @@ class Gateway:
             UnexpectedAnswer: the program failed.
         """
         words = ("--product-id", product_id, "--user-id", user_id, "--url", self.url)
-        plain = () if self.url.startswith("https") else ("--plain",)
-        printed = run_gateway("devices", "invite", *words, *plain, "--json", "--config", str(self._config))
+        plain = () if self.ca_file else ("--plain",)
+        printed = run_gateway("devices", "invite", *words, *plain, "--json", "--config", str(self.config))
         return str(json.loads(printed)["code"])
 
 

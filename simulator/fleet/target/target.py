@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
@@ -31,6 +31,7 @@ from simulator.whole_files import write_whole
 from simulator.wire.client import ServiceClient
 
 _LOCAL_FILE: Final = "standing.json"
+_PATHS: Final = ("gateway_config", "ca_file")
 _READY_S: Final = 60.0
 
 
@@ -236,6 +237,7 @@ def write_local(folder: Path, target: Target) -> None:
         "gateway_config": target.gateway_config and str(target.gateway_config.absolute()),
         "broker_url": target.broker_url,
         "broker": target.broker,
+        "ca_file": target.ca_file and str(target.ca_file.absolute()),
     }
     write_whole(folder / _LOCAL_FILE, json.dumps(values, indent=2) + "\n")
 
@@ -255,8 +257,8 @@ def read_local(folder: Path) -> Target:
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         pair = KeyPairFile(values.pop("api_key"), Path(values.pop("secret_key_file")))
-        config = values.pop("gateway_config")
-        return Target(keys=read_keys([pair]), gateway_config=config and Path(config), **values)
+        paths: dict[str, Any] = {name: value and Path(value) for name in _PATHS for value in [values.pop(name)]}
+        return Target(keys=read_keys([pair]), **paths, **values)
     except FileNotFoundError:
         fix = f"nothing stands there: start it with 'fleet-simulator up --data {folder} --rate-limit 0'"
         raise ConfigurationError([fix], str(folder)) from None
