@@ -26,7 +26,6 @@ from simulator.credentials import SERVICE_OPTIONS
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit, offers_of
 from simulator.fleet.forecast import describe, forecast
-from simulator.fleet.plan import Plan
 from simulator.fleet.record import AuditRecord
 from simulator.fleet.report.compare import compare_runs, print_comparison
 from simulator.fleet.report.folder import RUN_FILE, read_record
@@ -150,7 +149,7 @@ def plan_command(*, scenario: Path, as_json: bool, allow_python: bool) -> ExitCo
     Devices, phases on a time line, requests per second by operation, sockets, faults, quota, and the digest of
     scenario and seed. Exit codes: 0 it can be run, 2 it has faults, all of which are printed with line and column.
     """
-    figures = forecast(Plan(_read(scenario, allow_python=allow_python).scenario))
+    figures = forecast(_read(scenario, allow_python=allow_python).scenario)
     click.echo(json.dumps(figures, indent=2) if as_json else "\n".join(describe(figures)))
     return ExitCode.GOOD
 

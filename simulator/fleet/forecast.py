@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from simulator.fleet.faults import count_concerned
-from simulator.fleet.plan import PhaseSpan, Plan, count_workers
+from simulator.fleet.plan import PhaseSpan, Timeline, count_workers, digest_of, models_of
 from simulator.fleet.record import Span
 from simulator.fleet.report.formatting import clock_text
 from simulator.fleet.scenario.model import (
@@ -30,15 +30,15 @@ _UNPLANNED: Final = {
 }
 
 
-def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
-    """The figures of a plan, on so many cores (None asks this machine), as ``plan --json`` prints them.
+def forecast(scenario: Scenario, cores: int | None = None) -> dict[str, Any]:
+    """The figures of a scenario, on so many cores (None asks this machine), as ``plan --json`` prints them.
 
     Rates are requests per second by operation: averages of each phase. ``requests``, ``sockets``: about, ``sockets``
     at most, of which ``ports`` can be had from the source addresses. ``preparing_s``: to register all devices first, at
     the rate of a local service. ``longest_s``: with every barrier's whole wait and the drain. ``quota_per_minute``: of
     one key in the busiest minute; ``keys_needed``: at the default quota.
     """
-    scenario = plan.scenario
+    timeline = Timeline.of(scenario)
     phases: list[dict[str, Any]] = [
         {
             "name": span.name,
@@ -50,12 +50,12 @@ def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
             "until": phase.until,
             "rates": rates_of(scenario, span),
         }
-        for span, phase in zip(plan.timeline.spans, scenario.phases, strict=True)
+        for span, phase in zip(timeline.spans, scenario.phases, strict=True)
     ]
     rates: list[dict[str, float]] = [phase["rates"] for phase in phases]
     busiest = max(sum(rate for name, rate in each.items() if name.startswith("http.")) for each in rates)
     keys = max(len(scenario.target.keys), 1)
-    counts = Counter(plan.models.tolist())
+    counts = Counter(models_of(scenario))
     requests = sum(sum(phase["rates"].values()) * (phase["end_s"] - phase["begin_s"]) for phase in phases)
     return {
         "name": scenario.scenario,
@@ -64,7 +64,7 @@ def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
         "transport": scenario.target.transport,
         "target": scenario.target.base_url,
         "seed": scenario.seed,
-        "digest": plan.digest,
+        "digest": digest_of(scenario),
         "devices": scenario.fleet.devices,
         "models": {model.name: counts[index] for index, model in enumerate(scenario.fleet.models)},
         "workers": count_workers(scenario, cores),
@@ -78,8 +78,8 @@ def forecast(plan: Plan, cores: int | None = None) -> dict[str, Any]:
         "sockets": sockets_of(scenario),
         "ports": _PORTS * scenario.target.source_count,
         "preparing_s": 0.0 if scenario.kind == "onboarding" else scenario.fleet.devices / REGISTERED_PER_S,
-        "duration_s": plan.timeline.end_s,
-        "longest_s": plan.timeline.end_s
+        "duration_s": timeline.end_s,
+        "longest_s": timeline.end_s
         + sum(phase.until_within_s for phase in scenario.phases if phase.until is not None)
         + scenario.drain_s,
         "quota_per_minute": round(busiest * _MINUTE_S / keys),

@@ -15,7 +15,6 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import cached_property
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -139,26 +138,18 @@ class Timeline:
         return self.spans[index].begin_s + planned_s - planned.spans[index].begin_s
 
 
-class Plan:
-    """What follows from a scenario and its seed."""
+def digest_of(scenario: Scenario) -> str:
+    """Of the scenario and its seed, hexadecimal; neither of what describes it nor of where it is played."""
+    text = scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds", "abort_on"})
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def __init__(self, scenario: Scenario) -> None:
-        self.scenario = scenario
-        self.timeline = Timeline.of(scenario)
 
-    @cached_property
-    def digest(self) -> str:
-        """Of the scenario and its seed, hexadecimal; neither of what describes it nor of where it is played."""
-        text = self.scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds", "abort_on"})
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    @cached_property
-    def models(self) -> Indices:
-        """The model of each device, by its index in the scenario's list: exact shares, dealt out by chance."""
-        fleet = self.scenario.fleet
-        bounds = np.cumsum([model.share for model in fleet.models])
-        places = _places(self.scenario.seed, "model", fleet.devices)
-        return np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).astype(np.int64)
+def models_of(scenario: Scenario) -> list[int]:
+    """The model of each device, by its index in the scenario's list: exact shares, dealt out by chance."""
+    bounds = np.cumsum([model.share for model in scenario.fleet.models])
+    places = _places(scenario.seed, "model", scenario.fleet.devices)
+    found: list[int] = np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).tolist()
+    return found
 
 
 # --- events -----------------------------------------------------------------------------------------------------------
@@ -215,13 +206,13 @@ class EventFeed:
     """The events of a range of devices as a worker plays them: each once, in the order of time, phase after phase.
 
     Args:
-        plan: of the run.
+        scenario: that is played.
         devices: the range.
     """
 
-    def __init__(self, plan: Plan, devices: range) -> None:
-        scenario, spans = plan.scenario, plan.timeline.spans
-        self._planned = self._timeline = plan.timeline
+    def __init__(self, scenario: Scenario, devices: range) -> None:
+        self._planned = self._timeline = Timeline.of(scenario)
+        spans = self._timeline.spans
         self._devices = devices
         self._phase = 0  # entered last
         self._playing = 0  # whose events are taken

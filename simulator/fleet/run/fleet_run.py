@@ -18,7 +18,6 @@ from agent.wire.encoding import to_rfc3339
 from simulator.fleet.audit.run_audit import audit_run
 from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.metrics.thresholds import Source, ThresholdError, judge_thresholds, measured, parse
-from simulator.fleet.plan import Plan
 from simulator.fleet.record import AuditRecord, CommandEnds, Reasons, RunRecord, ThresholdResult, VerdictStatus
 from simulator.fleet.report.folder import (
     RUN_FILE,
@@ -91,7 +90,7 @@ def perform_run(
         RunInterrupted: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in
             order: during the load, and while ledgers are fetched and everything is read back, the first one does that.
     """
-    scenario, plan = file.scenario, Plan(file.scenario)
+    scenario = file.scenario
     check_gateway(scenario, target)
     with ExitStack() as ends:
         workers = LocalWorkers(work) if cluster is None else RayWorkers(work, cluster)
@@ -102,14 +101,14 @@ def perform_run(
         kept = ends.enter_context(RunFolder(folder))
         progress = Progress([ends.enter_context(view) for view in views])
         try:
-            record = first_record(file, target.base_url, plan, count, workers.machines)
+            record = first_record(file, target.base_url, count, workers.machines)
             progress.begin(record)
             for need in needs:
                 if not need.fits:
                     progress.note(str(need), Tone.WARN)
             kept.keep(record)
             run = Run(scenario, kept, record, progress, workers)
-            preparation = Preparation(file, plan, target, folder, secrets, count, is_audited)
+            preparation = Preparation(file, target, folder, secrets, count, is_audited)
             _prepare(preparation, progress)
             workers.start(preparation.jobs)
         except (AgentError, RunInterrupted):

@@ -24,7 +24,7 @@ from simulator.fleet.audit.ledger import (
     ledger_path,
     make_run_database,
 )
-from simulator.fleet.plan import Plan, connections_of, deal
+from simulator.fleet.plan import connections_of, deal, models_of
 from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
@@ -73,7 +73,6 @@ class Preparation:
 
     Attributes:
         file: the scenario.
-        plan: of it.
         target: how to reach it.
         folder: of the run.
         secrets: a folder for what workers must read and nobody else; gone after the run.
@@ -86,7 +85,6 @@ class Preparation:
     """
 
     file: ScenarioFile
-    plan: Plan
     target: Target
     folder: Path
     secrets: Path
@@ -163,6 +161,7 @@ class Preparation:
             connections: of all workers together.
         """
         scenario = self.file.scenario
+        models = models_of(scenario)
         for worker, devices in enumerate(deal(scenario.fleet.devices, self.workers)):
             ledger = LedgerTarget(
                 ledger_path(self.folder, worker),
@@ -177,7 +176,7 @@ class Preparation:
                 "run": self.run,
                 "devices": devices,
                 "device_ids": tuple(provisioned.devices[device].device_id for device in devices),
-                "model_numbers": tuple(int(self.plan.models[device]) for device in devices),
+                "model_numbers": tuple(models[devices.start : devices.stop]),
                 "folder": self.file.folder,
                 "ledger": ledger if self.is_audited else None,
                 "connections": connections_of(worker, self.workers, connections),

@@ -20,7 +20,7 @@ from simulator.fleet.metrics.health import Assessment, Saturation
 from simulator.fleet.metrics.recorder import PATIENCE, Merger, Totals
 from simulator.fleet.metrics.thresholds import Alarm, judge_thresholds, parse
 from simulator.fleet.outcomes import OutcomeClass
-from simulator.fleet.plan import Plan, Timeline
+from simulator.fleet.plan import Timeline, digest_of
 from simulator.fleet.record import (
     NOT_ENDED,
     RunRecord,
@@ -59,13 +59,12 @@ _NO_ANSWER: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT})
 _DRAIN: Final = "drain"
 
 
-def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, machines: str = "") -> RunRecord:
+def first_record(file: ScenarioFile, target: str, workers: int, machines: str = "") -> RunRecord:
     """What is known before the first second.
 
     Args:
         file: the scenario.
         target: its address.
-        plan: of the scenario.
         workers: processes.
         machines: of a cluster, with their workers; empty for this machine alone.
     """
@@ -76,7 +75,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, mach
         name=scenario.scenario,
         kind=scenario.kind,
         seed=scenario.seed,
-        digest=plan.digest,
+        digest=digest_of(scenario),
         transport="http" if scenario.kind == "onboarding" else scenario.target.transport,
         workers=workers,
         devices=devices,
@@ -86,7 +85,7 @@ def first_record(file: ScenarioFile, target: str, plan: Plan, workers: int, mach
         target=target,
         phases=tuple(
             Span(span.name, phase.kind, span.begin_s, span.end_s, devices)
-            for span, phase in zip(plan.timeline.spans, scenario.phases, strict=True)
+            for span, phase in zip(Timeline.of(scenario).spans, scenario.phases, strict=True)
         ),
         faults=planned_faults(scenario),
         thresholds=tuple(

@@ -114,15 +114,10 @@ class BackfillWorkload:
         self._expected = sum(round(job.scenario.backfill.history_s / interval_s) for interval_s in intervals)
         self._began_s = self._flushed_s = 0.0
 
-    @property
-    def devices(self) -> int:
-        """How many devices this worker plays."""
-        return len(self._job.device_ids)
-
     def begin(self, at_s: float) -> None:
         """The first readings leave."""
         self._began_s = self._flushed_s = at_s
-        lanes = range(min(self._job.connections, self.devices))
+        lanes = range(min(self._job.connections, len(self._left)))
         self._lanes = [start_task(self._go_on(), f"backfill-{lane}") for lane in lanes]
 
     def enter_phase(self, index: int, at_s: float) -> None:

@@ -122,11 +122,6 @@ class Leftover:
 class Workload(Protocol):
     """One worker's part of a run. All of it happens on the worker's loop; times are on its monotonic clock."""
 
-    @property
-    def devices(self) -> int:
-        """How many devices this worker plays."""
-        ...
-
     def begin(self, at_s: float) -> None:
         """The run begins at this instant, which may be a moment ahead."""
         ...
@@ -320,30 +315,27 @@ class MeasuredRequests:
         self, request: Request, read: Callable[[HttpAnswer], Result], retries: Retries, due_s: float, device: int
     ) -> tuple[Result | ServiceError, bool]:
         """Send it once; what came of it, and whether it left."""
-        operation, attempt, begun_s = request.operation, retries.attempt, time.monotonic()
-
-        def measure(ended: Result | ServiceError, sent_s: float | None) -> None:
-            outcome = outcome_of(ended) if isinstance(ended, ServiceError) else OutcomeClass.OK
-            now_s = time.monotonic()
-            self._measurement.exchanged(operation, outcome, device, due_s, due_s, sent_s, now_s, attempt)
-            if isinstance(ended, ServiceError) and not isinstance(ended, ErrorAnswer):
-                self._measurement.faulted(operation, device, str(ended))
-
         self.count += 1
         headers = {**self._keys.headers(self.count), **request.headers}
-        awaited = self._pool.send(request.method, request.target, request.body, headers)
+        attempt, begun_s, cut_off = retries.attempt, time.monotonic(), None
+        sent = self._pool.send(request.method, request.target, request.body, headers)
         ended: Result | ServiceError
         try:
-            ended = read(await awaited.answer)
+            ended = read(await sent.answer)
         except ServiceError as error:
             ended = error
-        except asyncio.CancelledError:
-            cut_off = NoAnswerInTime(RUN_OVER)
-            retries.failed(cut_off)
-            measure(cut_off, begun_s)
-            raise
-        measure(ended, awaited.sent_s)
-        return ended, awaited.sent_s is not None
+        except asyncio.CancelledError as cancelled:
+            ended, sent.sent_s, cut_off = NoAnswerInTime(RUN_OVER), begun_s, cancelled
+            retries.failed(ended)
+        outcome, now_s = OutcomeClass.OK, time.monotonic()
+        if isinstance(ended, ServiceError):
+            outcome = outcome_of(ended)
+            if not isinstance(ended, ErrorAnswer):
+                self._measurement.faulted(request.operation, device, str(ended))
+        self._measurement.exchanged(request.operation, outcome, device, due_s, due_s, sent.sent_s, now_s, attempt)
+        if cut_off is not None:
+            raise cut_off
+        return ended, sent.sent_s is not None
 
     async def close(self) -> None:
         """Close every connection."""

@@ -19,7 +19,7 @@ from simulator.fleet.faults import ActiveFaults
 from simulator.fleet.metrics.ages import CommandTracker
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
-from simulator.fleet.plan import Event, EventFeed, EventKind, Plan
+from simulator.fleet.plan import Event, EventFeed, EventKind
 from simulator.fleet.workload.base import DeviceJob, Leftover, Measurement, TrackedLedger, WorkloadSummary
 from simulator.fleet.workload.devices import build_models, make_devices
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator
@@ -98,18 +98,13 @@ class FleetWorkload:
         lists_no_states = COMMAND_STATUS not in job.offers
         had_contact = devices.had_contact if isinstance(devices, HttpDriver) and lists_no_states else None
         self._operator = Operator(job, fleet, measurement, self._commands.ordered, had_contact)
-        self._feed = EventFeed(Plan(scenario), job.devices)
+        self._feed = EventFeed(scenario, job.devices)
         self._agenda = Agenda(fleet, self._happen)
         self._switches = Switchboard(scenario, self._faults, devices, fleet, job.devices)
         self._is_over = False
         self._drained_from_s: float | None = None
         self._task: asyncio.Task[None] | None = None
         self._heap = GcFreeze()  # before the run begins: it takes a moment, in which nothing could be sent
-
-    @property
-    def devices(self) -> int:
-        """How many devices this worker plays."""
-        return len(self._job.device_ids)
 
     def begin(self, at_s: float) -> None:
         """The plan's events begin at ``at_s``."""

@@ -6,7 +6,6 @@ arrivals: each is sent when the plan has it, whatever the target does.
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -39,7 +38,7 @@ class RequestDriver:
         members: the devices.
         heads: of requests, one for each member.
         arrivals: the scenario's.
-        links: of the devices; without them nothing is done to links.
+        links: of the devices.
 
     Attributes:
         is_over: the run is over: what is under way never ended.
@@ -53,24 +52,23 @@ class RequestDriver:
         members: Sequence[Member],
         heads: Sequence[RequestHead],
         arrivals: Sequence[Arrivals],
-        links: Links | None = None,
+        links: Links,
     ) -> None:
         self.fleet = fleet
-        self.links = links or Links(fleet)
-        self.links.on_lost = self._link_lost
+        self.links = links
+        links.on_lost = self._link_lost
         self.is_over = False
-        self.devices = range(fleet.first_index, fleet.first_index + len(members))
         self.undelivered = 0
         self._engine = engine
-        self._send = partial(self.links.send, engine) if self.links.are_touched else engine.send
+        self._send = partial(links.send, engine) if links.are_touched else engine.send
         self._members = members
         self._heads = heads
         self._arrivals = arrivals
         self._messages = HttpMessages(fleet.offers, fleet.dialect)
         self._under_way: set[_Sending] = set()
         self._online: set[int] = set()
-        self._random = [DeviceRandom(fleet.seed, device) for device in self.devices]
-        self._sequences = array("L", bytes(array("L").itemsize * len(members)))
+        self._random = [DeviceRandom(fleet.seed, fleet.first_index + number) for number in range(len(members))]
+        self._sequences = [0] * len(members)
 
     # --- as drivers of devices have it --------------------------------------------------------------------------------
 

@@ -102,13 +102,8 @@ class StormWorkload:
         phases, rate_per_s = job.scenario.phases, self._settings.rate_per_s
         bounds_s = [0.0, *accumulate(phase.duration_s for phase in phases)]
         counts = [0.0, *accumulate(rate_per_s * phase.rate_factor * phase.duration_s for phase in phases)]
-        self._due_s = np.interp(range(self.devices), counts, bounds_s)  # of each label, since the run's begin
+        self._due_s = np.interp(range(len(job.identifiers)), counts, bounds_s)  # of each label, since the run's begin
         self._began_s = 0.0
-
-    @property
-    def devices(self) -> int:
-        """One label for each device."""
-        return len(self._job.identifiers)
 
     def begin(self, at_s: float) -> None:
         """Labels begin to arrive."""

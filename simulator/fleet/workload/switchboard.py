@@ -89,6 +89,8 @@ class Switchboard:
 
     def take(self, thing: Thing, device: int) -> None:
         """One more cause to be without it."""
+        if self._is_over:
+            return
         without = self._without[thing]
         without[device] += 1
         if without[device] == 1:
@@ -96,6 +98,8 @@ class Switchboard:
 
     def give_back(self, thing: Thing, device: int) -> None:
         """One cause is over; the device has it again when it was the last."""
+        if self._is_over:
+            return
         without = self._without[thing]
         without[device] -= 1
         if not without[device]:
@@ -111,19 +115,18 @@ class Switchboard:
             moved: when that is in this run which the scenario has at a time, both since the run's begin; None while
                 that may change.
         """
-        new: list[Fault] = []
+        new = dict[int, Fault]()
         for number, fault in enumerate(self._scenario.faults):
-            begin_s = None if number in self._begun else moved(fault.at_s)
-            if begin_s is not None:
-                self._begun[number] = fault.placed(number, begin_s)
-                new.append(self._begun[number])
+            if number not in self._begun and (begin_s := moved(fault.at_s)) is not None:
+                new[number] = fault.placed(number, begin_s)
+        self._begun |= new
         self._active.set(self._played())
-        if any(fault in self._active.links for fault in new):
+        if any(fault in self._active.links for fault in new.values()):
             self._devices.links.faults = self._active
         now_s = self._fleet.monotonic() - self._active.began_s
-        for begun in new:
+        for begun in new.values():
             if begun.takes:
-                self._fleet.timers.for_each(self._range, partial(self._plan_next, begun, now_s))
+                self._fleet.timers.for_each(self._range, partial(self._strike, begun, begun.takes, now_s))
 
     def truths(self) -> tuple[Span, ...]:
         """What each fault did to which devices of the whole fleet."""
@@ -156,19 +159,11 @@ class Switchboard:
     def _played(self) -> list[Fault]:
         return [self._begun[number] for number in sorted(self._begun)]
 
-    def _plan_next(self, fault: Fault, after_s: float, device: int) -> None:
-        """File the first time of this device without power or link that ends after a time."""
+    def _strike(self, fault: Fault, thing: Thing, after_s: float, device: int) -> None:
+        """File the first time of this device without power or link that ends after a time, and then the next one."""
         found = fault.away(DeviceRandom(self._scenario.seed, device), after_s)
-        if found is not None:
-            begin_s, end_s = found
-            self._fleet.timers.at(self._active.began_s + begin_s, partial(self._strike, fault, end_s, device))
-
-    def _strike(self, fault: Fault, end_s: float, device: int) -> None:
-        if fault.takes and not self._is_over:
-            self.take(fault.takes, device)
-            self._fleet.timers.at(self._active.began_s + end_s, partial(self._end_strike, fault, end_s, device))
-
-    def _end_strike(self, fault: Fault, end_s: float, device: int) -> None:
-        if fault.takes and not self._is_over:
-            self.give_back(fault.takes, device)
-            self._plan_next(fault, end_s, device)
+        if found is not None and not self._is_over:
+            (begin_s, end_s), began_s, at = found, self._active.began_s, self._fleet.timers.at
+            at(began_s + begin_s, partial(self.take, thing, device))
+            at(began_s + end_s, partial(self.give_back, thing, device))
+            at(began_s + end_s, partial(self._strike, fault, thing, end_s, device))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from simulator.fleet.forecast import forecast, planned_faults
-from simulator.fleet.plan import Plan
+from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.reading import parse_scenario
 
 SCENARIO = """\
@@ -28,9 +28,9 @@ phases:
 ONBOARDING = "kind: onboarding\nonboarding: {rate_per_s: 10, races: 0.1}"
 
 
-def made(text: str = SCENARIO) -> tuple[Plan, dict[str, Any]]:
-    plan = Plan(parse_scenario(text.encode(), Path()))
-    return plan, forecast(plan, cores=2)
+def made(text: str = SCENARIO) -> tuple[Scenario, dict[str, Any]]:
+    scenario = parse_scenario(text.encode(), Path())
+    return scenario, forecast(scenario, cores=2)
 
 
 def test_the_rates_follow_the_phases():
@@ -69,11 +69,11 @@ def test_a_fault_is_told_with_what_it_is_and_as_many_devices_as_it_will_meet():
         "faults:\n  - {kind: link_profile, profile: satellite, at_s: 1m, duration_s: 30s, share: 0.3}\n"
         "  - {kind: blackout, at_s: 2m, duration_s: 30s, share: 0.3}\n"
     )
-    plan, told = made(SCENARIO + faults)
+    scenario, told = made(SCENARIO + faults)
     assert [fault["name"] for fault in told["faults"]] == ["link_profile", "blackout"]
     names = [str(index) for index in range(600)]
-    met = [fault.placed(n, 0).truth(plan.scenario.seed, names).devices for n, fault in enumerate(plan.scenario.faults)]
+    met = [fault.placed(n, 0).truth(scenario.seed, names).devices for n, fault in enumerate(scenario.faults)]
     assert [fault["devices"] for fault in told["faults"]] == met
-    assert [span.devices for span in planned_faults(plan.scenario)] == met
+    assert [span.devices for span in planned_faults(scenario)] == met
     assert all(140 < count < 220 for count in met)
     assert met[0] != met[1], "each chooses by itself"

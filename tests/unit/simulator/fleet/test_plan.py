@@ -15,10 +15,10 @@ from simulator.fleet.plan import (
     Event,
     EventFeed,
     EventKind,
-    Plan,
     connections_of,
     count_workers,
     deal,
+    digest_of,
     key_of,
 )
 from simulator.fleet.scenario.model import READER, Scenario
@@ -40,7 +40,7 @@ def fed(
     made: Scenario, waits: dict[int, float] | None = None, step_s: float = 0.25, devices: range | None = None
 ) -> list[Event]:
     """Every event as a worker takes it, every ``step_s``; the barrier of a phase opens so much after its time."""
-    feed = EventFeed(Plan(made), devices or range(made.fleet.devices))
+    feed = EventFeed(made, devices or range(made.fleet.devices))
     events: list[Event] = []
     now_s, begin_s = 0.0, 0.0
     for index, phase in enumerate(made.phases):
@@ -104,7 +104,7 @@ def test_a_phase_that_waited_moves_what_comes_after_it():
 
 def test_while_a_barrier_waits_what_comes_behind_it_has_no_time():
     made = scenario([{**WAIT, "duration_s": 20}, HOLD], commands=[{"payload": {}, "rate_per_s": 1}])
-    feed = EventFeed(Plan(made), range(20))
+    feed = EventFeed(made, range(20))
     events = [event for now_s in range(110) for event in feed.take(now_s + 2.0)]
     assert max(of_kind(events, EventKind.COMMAND)) < 20
     assert (feed.moved(19), feed.moved(21)) == (19, None)
@@ -149,11 +149,11 @@ def test_arrivals_grow_with_a_ramp_and_with_the_factor_of_a_phase():
 
 def test_the_digest_is_of_what_is_played_and_of_nothing_else():
     command = {"payload": {"command": "ping"}, "rate_per_s": 1}
-    base = Plan(scenario([HOLD], commands=[command])).digest
+    base = digest_of(scenario([HOLD], commands=[command]))
     said = {"description": "x", "workers": 4, "thresholds": ["x < 1"], "target": {"base_url": "http://127.0.0.2:1"}}
-    assert Plan(scenario([HOLD], commands=[command], **said)).digest == base
-    assert Plan(scenario([HOLD], commands=[command], seed=2)).digest != base
-    assert Plan(scenario([HOLD], commands=[{**command, "payload": {"command": "pong"}}])).digest != base
+    assert digest_of(scenario([HOLD], commands=[command], **said)) == base
+    assert digest_of(scenario([HOLD], commands=[command], seed=2)) != base
+    assert digest_of(scenario([HOLD], commands=[{**command, "payload": {"command": "pong"}}])) != base
 
 
 # --- who plays what --------------------------------------------------------------------------------------------------

@@ -13,7 +13,6 @@ from jsonschema import Draft202012Validator
 from simulator.cli import program
 from simulator.fleet.cli import starter_folder
 from simulator.fleet.forecast import describe, forecast
-from simulator.fleet.plan import Plan
 from simulator.fleet.scenario.model import scenario_schema
 from simulator.fleet.scenario.reading import read_scenario_file
 
@@ -40,7 +39,7 @@ def test_a_starter_is_valid_and_does_what_it_says(path):
     assert scenario.description
     assert (starter_folder() / path.name).read_text(encoding="utf-8") == text
     assert f"fleet-simulator run configs/scenarios/{path.name} --up" in text
-    assert "\n".join(describe(forecast(Plan(scenario), cores=2))).startswith(f"{path.stem}: ")
+    assert "\n".join(describe(forecast(scenario, cores=2))).startswith(f"{path.stem}: ")
 
 
 def test_a_starter_that_is_written_names_its_schema_is_kept_and_can_be_planned(tmp_path):
