@@ -24,6 +24,7 @@ from agent.errors import (
     RateLimited,
     Refused,
     ServiceError,
+    SessionTakenOver,
     TransportError,
     UnexpectedAnswer,
 )
@@ -255,7 +256,8 @@ class MqttDevice(Device):
             self.unsettled(request, error, now)
         if not self._is_up:
             self._measure_attempt(outcome, now_s)
-        elif now_s - self._up_since_s >= STABLE_S:
+        # Two clients with one id throw each other out: each waits ever longer.
+        elif now_s - self._up_since_s >= STABLE_S and not isinstance(error, SessionTakenOver):
             self._connect_retries.succeeded()
         self.fleet.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
         self._went_down()

@@ -6,13 +6,15 @@ import json
 
 import pytest
 
+from agent.errors import SessionTakenOver
 from agent.wire import topics
 from agent.wire.topics import Notice, Receipt, encode
 from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Member
-from simulator.fleet.device.mqtt_device import SPREAD_S
+from simulator.fleet.device.mqtt_device import SPREAD_S, STABLE_S
 from simulator.fleet.faults import Passage
+from simulator.fleet.outcomes import OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.simulator.fleet.device.fleet_fakes import RecordingLedger, RecordingObserver, a_fleet
 
@@ -27,6 +29,7 @@ class Broker:
         self.published: list[tuple[str, bytes]] = []
         self.opened = 0
         fleet = a_fleet(self.clock, ledger=self.ledger, observer=self.observer)
+        fleet.chance = lambda: 0.9
         links = Links(fleet, are_touched=delay_s > 0)
         links.passage = lambda *_: Passage(delay_s=delay_s)
         self.driver = MqttDriver(self, fleet, [Member(ID, "product", DeviceModel(interval_s=10.0))], links=links)
@@ -93,3 +96,15 @@ def test_a_connection_that_a_slow_link_held_up_is_not_made_once_the_power_went()
     assert broker.opened == 0, "three seconds after the power came, at the least"
     broker.pass_s(SPREAD_S + 0.1)
     assert broker.opened == 1
+
+
+def test_a_device_whose_session_is_taken_over_again_and_again_waits_longer_each_time():
+    broker, waits = Broker(), []
+    for _ in range(3):
+        broker.pass_s(STABLE_S + 1)
+        lost_s, opened = broker.clock.time(), broker.opened
+        broker.listener.lost(SessionTakenOver("taken_over", "another client"), OutcomeClass.REFUSED, lost_s)
+        while broker.opened == opened:
+            broker.pass_s(1)
+        waits.append(broker.clock.time() - lost_s)
+    assert waits[0] < waits[1] < waits[2]

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from mqtt5 import (
     ConnAckPacket,
     ConnAckReasonCode,
+    DisconnectPacket,
+    DisconnectReasonCode,
     PingReqPacket,
     PingRespPacket,
     PubAckPacket,
@@ -21,12 +23,14 @@ from mqtt5 import (
     read,
 )
 
-from agent.errors import LockedOut
+from agent.errors import LockedOut, Offline, SessionTakenOver
 from simulator.fleet.engine.mqtt import PACKET_TOO_LARGE, Opening, Session
 from simulator.fleet.engine.timers import Timers
 from simulator.fleet.outcomes import OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 
+GREETED = ConnAckPacket().write()
+UP = GREETED + SubAckPacket(1, [SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE] * 2).write()
 SUBSCRIPTIONS = (("v1/devices/d1/commands/+", 1), ("v1/devices/d1/notice", 0))
 
 
@@ -78,15 +82,10 @@ class Line(asyncio.Transport):
     def hear(self, *packets):
         self.session.data_received(b"".join(packet.write() for packet in packets))
 
-    def greet(self, **answer):
-        """TCP stands, and CONNACK comes."""
-        self.session.connection_made(self)
-        self.hear(ConnAckPacket(**answer))
-
     def stand(self, **answer):
-        """And the subscriptions stand."""
-        self.greet(**answer)
-        self.hear(SubAckPacket(1, [SubAckReasonCode.GRANTED_QOS_AT_LEAST_ONCE] * 2))
+        """The subscriptions stand."""
+        self.session.connection_made(self)
+        self.session.data_received(ConnAckPacket(**answer).write() + UP[len(GREETED) :])
         self.written = b""
 
     def publish(self, payload: bytes = b"1") -> None:
@@ -106,28 +105,47 @@ def line() -> Line:
     return Line()
 
 
+def refused(code: ConnAckReasonCode) -> bytes:
+    return ConnAckPacket(reason_code=code).write()
+
+
+def ended(code: DisconnectReasonCode) -> bytes:
+    return UP + DisconnectPacket(reason_code=code).write()
+
+
 @pytest.mark.parametrize(
-    ("code", "outcome", "kind"),
+    ("heard", "outcome", "kind", "said"),
     [
-        (ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD, OutcomeClass.REFUSED, LockedOut),
-        (ConnAckReasonCode.SERVER_BUSY, OutcomeClass.SERVER_ERROR, Exception),
-        (ConnAckReasonCode.CONNECTION_RATE_EXCEEDED, OutcomeClass.LIMITED, Exception),
+        (refused(ConnAckReasonCode.BAD_USER_NAME_OR_PASSWORD), OutcomeClass.REFUSED, LockedOut, "BAD_USER_NAME"),
+        (refused(ConnAckReasonCode.SERVER_BUSY), OutcomeClass.SERVER_ERROR, Offline, "SERVER_BUSY"),
+        (refused(ConnAckReasonCode.CONNECTION_RATE_EXCEEDED), OutcomeClass.LIMITED, Offline, "CONNECTION_RATE"),
+        (
+            GREETED + SubAckPacket(1, [SubAckReasonCode.NOT_AUTHORIZED] * 2).write(),
+            OutcomeClass.REFUSED,
+            LockedOut,
+            "broker-config",
+        ),
+        (ended(DisconnectReasonCode.SESSION_TAKEN_OVER), OutcomeClass.REFUSED, SessionTakenOver, "another client"),
+        (ended(DisconnectReasonCode.SERVER_SHUTTING_DOWN), OutcomeClass.SERVER_ERROR, Offline, "SHUTTING_DOWN"),
+        (UP + b"\xff\xff\xff\xff\xff\xff", OutcomeClass.UNEXPECTED, Offline, "does not send"),
+        (UP + b"\x00\x00", OutcomeClass.UNEXPECTED, Offline, "does not send"),
+        (UP + PingReqPacket().write(), OutcomeClass.UNEXPECTED, Offline, "PingReqPacket"),
+        (UP + GREETED, OutcomeClass.UNEXPECTED, Offline, "ConnAckPacket"),
     ],
 )
-def test_a_broker_that_refuses_says_why(line, code, outcome, kind):
-    line.greet(reason_code=code)
+def test_a_session_that_the_broker_refuses_or_ends_says_why(line, heard, outcome, kind, said):
+    line.session.connection_made(line)
+    line.session.data_received(heard)
     error, counted = line.only_loss()
-    assert counted is outcome
-    assert isinstance(error, kind)
-    assert code.name in str(error)
+    assert (counted, type(error)) == (outcome, kind)
+    assert said in str(error)
 
 
-@pytest.mark.parametrize(("steps", "word"), [(0, "connection"), (1, "MQTT 5"), (2, "SUBSCRIBE")])
-def test_a_broker_that_says_nothing_is_given_up_in_time(line, steps, word):
-    if steps == 1:
+@pytest.mark.parametrize(("heard", "word"), [(None, "connection"), (b"", "MQTT 5"), (GREETED, "SUBSCRIBE")])
+def test_a_broker_that_says_nothing_is_given_up_in_time(line, heard, word):
+    if heard is not None:
         line.session.connection_made(line)
-    if steps == 2:
-        line.greet()
+        line.session.data_received(heard)
     line.pass_s(9.99)
     assert line.losses == []
     line.pass_s(0.02)
@@ -183,17 +201,6 @@ def test_packets_are_understood_however_the_network_cuts_them(cuts, size):
     assert line.arrivals == [("a", size), ("b", 1)]
     assert [packet.packet_id for packet in line.taken(PubAckPacket)] == [3], "of QoS 1 alone"
     assert len(line.acknowledged) == 1
-
-
-@pytest.mark.parametrize(
-    "raw",
-    [b"\xff\xff\xff\xff\xff\xff", b"\x00\x00", PingReqPacket().write(), ConnAckPacket().write()],
-    ids=["no length", "no type", "a client's packet", "a second greeting"],
-)
-def test_what_no_broker_sends_ends_the_connection(line, raw):
-    line.stand()
-    line.session.data_received(raw)
-    assert line.only_loss()[1] is OutcomeClass.UNEXPECTED
 
 
 def test_the_listener_is_told_once_when_the_connection_breaks(line):
