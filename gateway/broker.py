@@ -155,8 +155,6 @@ def rules(gateway: str) -> str:
     lines += [f"pattern read {GATEWAY_STATUS}", "", f"user {gateway}"]
     lines += [f"topic read {topic}" for topic in topics.GATEWAY_FILTERS]
     lines += [f"topic write {ROOT}/+/{topic}" for topic in _TO_DEVICE]
-    lines += ["# To clear what a device has let the broker retain."]
-    lines += [f"topic write {ROOT}/+/{topic}" for topic in _FROM_DEVICE if topic != TopicKind.STATUS]
     lines += [f"topic write {GATEWAY_STATUS}"]
     return _HEAD + "\n".join(lines) + "\n"
 

@@ -247,13 +247,7 @@ class MqttFront:
         if not is_served:
             self._drop(arrival, "unknown_device", f"device {topic.device_id[:80]} has no token here: issue one")
         elif arrival.retain and topic.kind is not TopicKind.STATUS:
-            # It came as a message too. A broker keeps it for ever, and sends it at each connection.
-            self.counts["retained_cleared"] += 1
-            if arrival.payload:
-                arrival.session.post(Message(arrival.topic, b"", retain=True))
-            arrival.acknowledge()
-        elif not arrival.payload:
-            arrival.acknowledge()  # our own, that clears
+            arrival.acknowledge()  # it came as a message too; the broker sends it at each connection
         elif topic.kind is TopicKind.SENSOR_DATA:
             self.counts["messages"] += 1
             self._start(self._take_readings(arrival, topic.device_id))

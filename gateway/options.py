@@ -23,14 +23,12 @@ from agent.errors import (
     EXIT_UNREACHABLE,
     Advice,
     ConfigurationError,
-    NotFound,
     ServiceError,
 )
 from agent.text import bounded
 from agent.wire.client import AddressTransport
 from agent.wire.network import service_trust
 from agent.wire.secret import KeyPair
-from agent.wire.server import COMMAND_STATUS
 from gateway.client import OperatorClient
 from gateway.config import PREFIX, GatewayConfig, load_gateway
 from gateway.quota import Kind, Quota
@@ -41,7 +39,6 @@ DEFAULT_PATH: Final = Path("/etc/device-gateway/config.yaml")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LONGEST_S: Final = 366 * 86_400.0
 _ENDS: Final = {Advice.RETRY: EXIT_UNREACHABLE, Advice.REAUTHENTICATE: EXIT_CONFIGURATION}
-_ASK_ONE_BY_ONE: Final = 20
 
 gateway_config_option = config_option_of(DEFAULT_PATH, "DEVICE_GATEWAY_CONFIG", "The gateway's configuration file")
 """``--config FILE``."""
@@ -189,19 +186,14 @@ def extensions_of(client: OperatorClient, service: ServiceConfig) -> frozenset[s
 
 
 def unknown_devices(client: OperatorClient, device_ids: Collection[str]) -> list[str]:
-    """Those of these devices that the service does not know.
+    """Those of these devices that the service does not list.
 
     Raises:
         ServiceError: it could not be asked.
     """
-    # A service that does not say which commands are open may hand one out with a list, and only once.
-    if len(device_ids) > _ASK_ONE_BY_ONE or COMMAND_STATUS not in client.discover().extensions:
-        known = {device.device_id for device in client.devices(limit=None)}
-        return [device_id for device_id in device_ids if device_id not in known]
-    unknown = []
-    for device_id in device_ids:
-        try:
-            client.device_commands(device_id)
-        except NotFound:
-            unknown.append(device_id)
-    return unknown
+    unknown = dict.fromkeys(device_ids)
+    for device in client.devices(limit=None):
+        unknown.pop(device.device_id, None)
+        if not unknown:
+            break
+    return [*unknown]
