@@ -389,7 +389,6 @@ class RunRecord:
         partial: why the run did not reach its end, and what of it there is; empty for one that did.
         kind: of the scenario: ``devices``, ``requests``, ``onboarding`` or ``backfill``.
         load_began_at: when second 0 began: devices are made before it. Empty while they are.
-        seconds: how many of them were handed to ``seconds.jsonl``; 0 in the record of a run that has not ended.
         reasons: of the verdict; None while the run goes on.
         search: of a scenario that looks for the limit.
         audited_at: when it was audited once more by ``fleet-simulator audit``; empty when it was not.
@@ -422,7 +421,6 @@ class RunRecord:
     drained_from_s: float | None = None
     partial: str = ""
     load_began_at: str = ""
-    seconds: int = 0
     reasons: Reasons | None = None
     search: Search | None = None
     audited_at: str = ""

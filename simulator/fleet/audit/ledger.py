@@ -427,15 +427,14 @@ class AuditRules(BaseModel):
     @property
     def lists_are_whole(self) -> bool:
         """Whether the list of a device's commands is known to hold all, and to take none away from the device."""
-        if self.dialect.command_lists != AUTO:
-            return self.dialect.command_lists == "everything"
-        return COMMAND_STATUS in self.offers
+        lists = self.dialect.command_lists
+        return lists == "everything" or (lists == AUTO and COMMAND_STATUS in self.offers)
 
     @property
     def results_table(self) -> str | None:
         """Where results are rows: where the service has no results of commands, unless the scenario says otherwise."""
         place = self.dialect.results
-        as_rows = COMMAND_RESULTS not in self.offers if place == AUTO else place == "table"
+        as_rows = place == "table" or (place == AUTO and COMMAND_RESULTS not in self.offers)
         return self.dialect.results_table if as_rows else None
 
 
@@ -508,7 +507,7 @@ def take_in_ledgers(run: Path, database: sqlite3.Connection) -> list[str]:
         What is not there, a sentence each; files that could not be read stay.
     """
     faults = []
-    for path in _worker_ledgers(run):
+    for path in sorted(run.glob("ledger-*.sqlite")):
         try:
             _take_in(path, database)
         except sqlite3.DatabaseError as error:
@@ -533,10 +532,6 @@ def _missing(database: sqlite3.Connection) -> Iterator[str]:
         yield f"the ledger of worker {worker} has no end: it was killed, and its last second may be missing"
     for worker, from_s, to_s, records, reason in database.execute("SELECT * FROM gaps ORDER BY worker, from_s"):
         yield (f"the ledger of worker {worker} lacks {records:,} records from {from_s:.0f} s to {to_s:.0f} s: {reason}")
-
-
-def _worker_ledgers(run: Path) -> list[Path]:
-    return sorted(run.glob("ledger-*.sqlite"))
 
 
 def _take_in(path: Path, database: sqlite3.Connection) -> None:

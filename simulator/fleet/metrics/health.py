@@ -251,8 +251,8 @@ _ELSEWHERE: Final = "run it again where neither the host nor other programs need
 
 def _signs(health: GeneratorHealth) -> dict[str, str]:
     """What shows that the generator was the limit, by the name of the figure."""
-    found = {name: (getattr(health, name), limit, text) for name, (limit, text) in _SIGNS.items()}
-    return {name: text(value) for name, (value, limit, text) in found.items() if value >= limit}
+    figures = {name: getattr(health, name) for name in _SIGNS}
+    return {name: text(figures[name]) for name, (limit, text) in _SIGNS.items() if figures[name] >= limit}
 
 
 def _rate_sentences(health: GeneratorHealth) -> tuple[str, ...]:

@@ -357,11 +357,6 @@ class Merger:
         return self.ready()
 
     @property
-    def given(self) -> int:
-        """How many seconds were handed out, from 0 on without a hole."""
-        return self._next
-
-    @property
     def gaps(self) -> tuple[WorkerGap, ...]:
         """What is missing in the seconds, by time."""
         return tuple(sorted(self._gaps.values(), key=lambda gap: (gap.from_s, gap.worker)))

@@ -244,7 +244,6 @@ def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
         # Without those that were to begin after a run that ended before its time.
         faults=tuple(span for span in faults if span.begin_s < run.played_s),
         audit=audit,
-        seconds=run.merger.given,
         commands=joined_ends(summary.commands for summary in summaries),
         gaps=run.merger.gaps,
         extras=_extras(run, assessment.notes),
