@@ -154,6 +154,7 @@ def test_up_brings_a_gateway_and_a_device_of_ones_own_that_works_with_its_token_
         headers = {"authorization": f"Bearer {own['device_token']}"}
         device_id = own["device_id"]
         reading = {"device_id": device_id, "sensor_data": {"t": 21.5}}
+        assert told["console_url"].startswith(f"{told['base_url']}/console/")
         with httpx.Client(base_url=told["gateway_url"], headers=headers, trust_env=False, timeout=120) as http:
             assert http.get(f"/devices/{device_id}/commands?status=open").json()["data"] == []
             assert http.post("/sensor-data", json=reading).status_code == 201

@@ -11,7 +11,6 @@ import pytest
 
 from simulator.children import ChildFailed, ChildProcess, Children, program_path
 from simulator.exit_codes import ExitCode, exit_code_of
-from simulator.interrupts import terminations_as_interrupts
 
 FOREVER = [sys.executable, "-c", "print('up', flush=True)\nimport time\nwhile True: time.sleep(60)"]
 STUBBORN = [
@@ -86,13 +85,6 @@ def test_every_child_is_ended_when_the_block_fails(tmp_path):
     assert [pid for pid in kept if alive(pid)] == []
 
 
-def test_a_child_that_ends_too_early_shows_its_last_words(tmp_path):
-    child = ChildProcess("service", tmp_path / "log")
-    child.start([sys.executable, "-c", "raise SystemExit('port 80 is taken')"])
-    with pytest.raises(ChildFailed, match=r"(?s)service ended with 1 before it answered.*port 80 is taken"):
-        child.wait_until(lambda: False, "it answered", 60)
-
-
 def test_a_child_that_is_never_ready_is_told_and_can_still_be_ended(tmp_path):
     child = started(tmp_path, FOREVER)
     with pytest.raises(ChildFailed, match=r"it answered did not happen within 0\.05 s"):
@@ -108,10 +100,10 @@ def test_a_program_that_does_not_exist_is_told(monkeypatch, tmp_path):
 
 
 def test_what_does_not_start_is_out_of_reach_and_what_ends_later_is_a_failed_check(tmp_path):
-    child = ChildProcess("child", tmp_path / "log")
-    child.start([sys.executable, "-c", ""])
-    with pytest.raises(ChildFailed) as early:
-        child.wait_until(lambda: False, "it was ready", 60)
+    child = ChildProcess("service", tmp_path / "log")
+    child.start([sys.executable, "-c", "raise SystemExit('port 80 is taken')"])
+    with pytest.raises(ChildFailed, match=r"(?s)service ended with 1 before it answered.*port 80 is taken") as early:
+        child.wait_until(lambda: False, "it answered", 60)
     with pytest.raises(ChildFailed) as late:
         child.look()
     assert [exit_code_of(one.value) for one in (early, late)] == [ExitCode.UNREACHABLE, ExitCode.CHECK_FAILED]
@@ -154,19 +146,6 @@ time.sleep(60)
         assert alive(pid)
         process.kill()
     assert gone_within(pid, 60)
-
-
-def test_sigterm_ends_the_demo_as_ctrl_c_does_and_the_old_handler_comes_back():
-    before = signal.getsignal(signal.SIGTERM)
-
-    def wait_for_sigterm() -> None:
-        with terminations_as_interrupts():
-            os.kill(os.getpid(), signal.SIGTERM)
-            signal.sigwait([signal.SIGALRM])  # never comes: only the interrupt ends this
-
-    with pytest.raises(KeyboardInterrupt):
-        wait_for_sigterm()
-    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_a_second_ctrl_c_does_not_leave_a_child_behind(tmp_path):

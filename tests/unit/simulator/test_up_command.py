@@ -1,11 +1,10 @@
-"""What ``fleet-simulator up`` prints: one screen, an object with --json."""
+"""The screen that ``fleet-simulator up`` prints."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -15,7 +14,7 @@ from simulator.gateway.broker import Broker
 from simulator.gateway.trial import HTTP, MQTT, Gateway, Trial, TrialDevice
 from simulator.keys import Keys
 from simulator.up import Up, UpSettings
-from simulator.up_command import quota_needed, show_json, show_screen
+from simulator.up_command import show_screen
 
 KEYS = Keys("mk_1", Secret("msk_1"))
 URL = "http://127.0.0.1:8080"
@@ -34,10 +33,8 @@ def trial() -> Trial:
     return Trial(cast("Broker", NamedBroker()), cast("Gateway", gateway), devices)
 
 
-def printed(
-    capsys: pytest.CaptureFixture[str], up: Up, show: Any = show_screen, settings: UpSettings = SETTINGS
-) -> str:
-    show(up, settings)
+def printed(capsys: pytest.CaptureFixture[str], up: Up, settings: UpSettings = SETTINGS) -> str:
+    show_screen(up, settings)
     return capsys.readouterr().out
 
 
@@ -83,13 +80,3 @@ def test_keys_in_a_folder_are_not_printed(capsys):
     text = printed(capsys, Up(URL, keys, VIRTUAL), settings=UpSettings(data_dir=Path("/x")))
     assert "msk_hidden" not in text
     assert "/x/keys/secret_key" in text
-
-
-def test_json_has_the_consoles_address(capsys):
-    document = json.loads(printed(capsys, Up(URL, KEYS, VIRTUAL, console_url=f"{URL}/console/#token=t"), show_json))
-    assert document["console_url"] == f"{URL}/console/#token=t"
-    assert json.loads(printed(capsys, Up(URL, KEYS, VIRTUAL), show_json))["console_url"] is None
-
-
-def test_the_quota_that_devices_need_counts_polls_and_readings():
-    assert quota_needed(20, 10.0, 20.0) == 20 * (3 + 6)
