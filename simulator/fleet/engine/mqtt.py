@@ -140,7 +140,10 @@ class _State(IntEnum):
     OVER = 4
 
 
+# Of an enumeration each look-up costs as much as a call.
 _UP: Final = _State.UP
+_OVER: Final = _State.OVER
+_QOS_1: Final = QoS.AT_LEAST_ONCE
 _AWAITED: Final = {
     _State.CONNECTING: "take the connection",
     _State.GREETING: "answer CONNECT (does it speak MQTT 5?)",
@@ -267,7 +270,7 @@ class Session(asyncio.Protocol, Timer):
                     return
                 at += size
                 self._take(packet, now_s)
-            if self._state is _State.OVER:
+            if self._state is _OVER:
                 return
         if len(self._rest) > MAX_PACKET_BYTES:
             self._fail_by_nonsense("a packet beyond the size that was agreed on")
@@ -368,7 +371,7 @@ class Session(asyncio.Protocol, Timer):
             packet_id = packet_id % _IDS + 1
         self._last_id = packet_id
         self._flying[packet_id] = on_acknowledged, now_s
-        packet = PublishPacket(topic, payload, qos=QoS.AT_LEAST_ONCE, retain=retain, packet_id=packet_id)
+        packet = PublishPacket(topic, payload, qos=_QOS_1, retain=retain, packet_id=packet_id)
         if self._transport is not None:
             self._transport.write(packet.write())
 
