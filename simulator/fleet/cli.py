@@ -297,14 +297,14 @@ def report_command(*, folder: Path) -> ExitCode:
     Exit codes: 0 they are made, whatever the run's verdict; 2 the folder holds no run, or a damaged one; 5 a file could
     not be written.
     """
-    made = make_reports(folder)
-    print_summary(Console(), made.record)
+    record, missing = make_reports(folder)
+    print_summary(Console(), record)
     page = folder / "report.html"
-    if page.exists() and not any(str(page) in sentence for sentence in made.missing):
+    if page.exists() and not any(str(page) in sentence for sentence in missing):
         click.echo(f"report: {page}")
-    for sentence in made.missing:
+    for sentence in missing:
         click.echo(bounded(f"Error: {sentence}; make room there and run it again"), err=True)
-    return ExitCode.UNREACHABLE if made.missing else ExitCode.GOOD
+    return ExitCode.UNREACHABLE if missing else ExitCode.GOOD
 
 
 @click.command("compare")

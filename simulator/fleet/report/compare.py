@@ -11,10 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from agent.errors import ConfigurationError, InvalidMessage
-from simulator.fleet.metrics.ages import READING_AGE, STAGE_OPERATIONS, is_age, shown_ages
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.record import RunRecord, Span, VerdictStatus
-from simulator.fleet.report.figures import Figures, by_operation, percentiles, phase_at
+from simulator.fleet.report.figures import Figures, FigureSet, percentiles, phase_at
 from simulator.fleet.report.folder import read_seconds
 from simulator.fleet.report.formatting import DASH, count_text, percent_text, time_text
 from simulator.fleet.report.making import read_run
@@ -68,8 +67,7 @@ def compare_runs(folder_a: Path, folder_b: Path) -> dict[str, Any]:
     of_a, of_b = (_figures(folder, record) for folder, record in ((folder_a, a), (folder_b, b)))
     unjudged = [f"{label} {why}" for label, record in (("A", a), ("B", b)) if (why := _unfit(record))]
     broken = [] if unjudged else [*_broken(a, b)]
-    names = sorted(of_a.keys() & of_b.keys(), key=lambda name: (name != READING_AGE, not is_age(name), name))
-    differences = [each for name in names for each in _differences(of_a[name], of_b[name])]
+    differences = [each for name in of_a if name in of_b for each in _differences(of_a[name], of_b[name])]
     for each in differences:
         # Whoever loses data has less to do: what looks better then is no merit.
         if unjudged or (b.verdict.word is VerdictStatus.LOST and each["finding"] == BETTER):
@@ -143,7 +141,7 @@ def _figures(folder: Path, record: RunRecord) -> dict[str, Figures]:
     spans = _chosen_phases(record)
     try:
         totals = Totals(each for each in read_seconds(folder) if not spans or phase_at(spans, each.second))
-        return by_operation({**totals.operations, **shown_ages(totals.operations)}, float(totals.seconds))
+        return FigureSet.of(totals.operations, float(totals.seconds)).everything
     except InvalidMessage as error:
         raise ConfigurationError([f"{folder}: seconds.jsonl is damaged: {error}"]) from None
 
@@ -152,10 +150,8 @@ def _differences(a: Figures, b: Figures) -> Iterator[dict[str, Any]]:
     def row(name: str, unit: str, one: float, other: float, finding: str) -> dict[str, Any]:
         return {"operation": a.name, "name": name, "unit": unit, "a": one, "b": other, "finding": finding}
 
-    # The stages of a command are no requests of their own: how many there are says nothing that commands do not.
-    if a.name not in STAGE_OPERATIONS:
-        one, other = a.per_s(a.good), b.per_s(b.good)
-        yield row("ok per second", "per_s", one, other, _found(one, other, _MARGIN * one, more_is_better=True))
+    one, other = a.per_s(a.good), b.per_s(b.good)
+    yield row("ok per second", "per_s", one, other, _found(one, other, _MARGIN * one, more_is_better=True))
     for label, of_a, of_b in (("limited (429)", a.limited, b.limited), ("errors", a.errors, b.errors)):
         if of_a or of_b:
             one, other = of_a / a.total, of_b / b.total

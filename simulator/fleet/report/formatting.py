@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from simulator.fleet.outcomes import FAILED, OutcomeClass
-from simulator.fleet.record import RunRecord, ThresholdResult, VerdictStatus
+from simulator.fleet.record import RunRecord, VerdictStatus
 
 
 class Tone(StrEnum):
@@ -74,13 +74,6 @@ def count_text(number: float | None) -> str:
     if abs(number) < _FEW and number != int(number):
         return f"{number:.1f}"
     return f"{number:,.0f}"
-
-
-def state_word(result: ThresholdResult) -> str:
-    """What became of a threshold: ``held``, ``not held``, or ``not judged`` where a run ended too early for it."""
-    if not result.judged:
-        return "not judged"
-    return "held" if result.held else "not held"
 
 
 def clock_text(seconds: float) -> str:

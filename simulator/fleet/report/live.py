@@ -140,28 +140,23 @@ class ConsoleView(RunView):
         return ", ".join((*words, run["target"]))
 
     def _line(self) -> Iterator[str]:
-        """How the run stands, in one line: the phase, and of each row of the picture the beginning."""
+        """How the run stands, in one line."""
         event, phase = self._second, self._second["phase"]
         yield f"{clock_text(self._now_s):>7}  {phase['name'] if phase else 'no phase'}"
-        every = event["figures"][ALL_OPERATIONS]
-        yield f"{count_text(every['ok_per_s'])}/s ok, response p99 {time_text(every['response_s']['p99'])}"
-        for name in AGE_OPERATIONS:
-            if age := event["figures"].get(name):
-                yield f"{name} p99 {time_text(age['response_s']['p99'])}"
-        yield ", ".join(text for text, _ in self._outcomes())
-        if "online" in event["gauges"]:
-            yield f"online {count_text(event['gauges']['online'])} of {self._run['devices']:,}"
-        lag, _, sent, *_ = (text for text, _ in self._generator())
-        yield f"generator {lag}, {sent}"
+        yield f"{count_text(event['figures'][ALL_OPERATIONS]['ok_per_s'])}/s ok"
+        for name in (*AGE_OPERATIONS, ALL_OPERATIONS):
+            if found := event["figures"].get(name):
+                yield f"{name} p99 {time_text(found['response_s']['p99'])}"
+        for label, parts in self._facts():
+            yield f"{label} {', '.join(text for text, _ in parts)}"
 
     def _progress(self) -> Iterator[RenderableType]:
         run, event, now_s = self._run, self._second, self._now_s
-        title = Table.grid(expand=True)
-        title.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-        title.add_column(justify="right", no_wrap=True, style="bold")
         planned = f" of {clock_text(run['duration_s'])}" if run["duration_s"] else ""
-        name = Text.assemble((run["scenario"], "bold"), (f"  {self._about()}", "dim"))
-        title.add_row(name, clock_text(now_s) + planned)
+        title = Text.assemble(
+            (f"{run['scenario']}  {clock_text(now_s)}{planned}", "bold"), (f"  {self._about()}", "dim")
+        )
+        title.truncate(self._console.width, overflow="ellipsis")
         yield title
         if self._stage.get("text"):
             done, whole = self._stage["done"], self._stage["whole"]
@@ -186,8 +181,7 @@ class ConsoleView(RunView):
         event = self._second
         yield "generator", self._generator()
         yield "so far", self._outcomes()
-        if gauges := event["gauges"]:
-            # What devices count stands in the devices' own words: the service is read back only at the end.
+        if gauges := event["gauges"]:  # of what devices count by their own ledgers: the service is read back at the end
             yield "devices", [(f"{count_text(value)} {name.replace('_', ' ')}", "") for name, value in gauges.items()]
         if dead := [number for number, state in event["workers"].items() if state == "dead"]:
             yield "workers", [(f"{', '.join(dead)} of {plural(len(event['workers']), 'worker')} dead", "bold red")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -54,44 +54,36 @@ _PHASES_COLUMNS: Final = ("timestamp", "phase")
 _DAMAGED: Final = "run.json or seconds.jsonl is damaged"
 
 
-@dataclass(frozen=True, slots=True)
-class ReportResult:
-    """What was made.
+def finish_run(folder: RunFolder, record: RunRecord) -> tuple[str, ...]:
+    """Write the record of a run that ended, and all its reports.
 
-    Attributes:
-        record: the run; of one that did not end, made of its seconds.
-        missing: what could not be written and why, a sentence each, such as on a full disk.
-    """
-
-    record: RunRecord
-    missing: tuple[str, ...] = ()
-
-
-def finish_run(folder: RunFolder, record: RunRecord) -> ReportResult:
-    """Write the record of a run that ended, and all its reports; what the disk does not take is listed as missing.
+    Returns:
+        What could not be written and why, a sentence each, such as on a full disk.
 
     Raises:
         ConfigurationError: somebody damaged the folder during the run.
     """
-    missing: tuple[str, ...] = ()
     try:
         folder.finish(record)
     except StorageError as error:
-        missing = (str(error),)
-    made = _make(folder.path, record)
-    return replace(made, missing=(*missing, *made.missing))
+        return (str(error), *_make(folder.path, record))
+    return _make(folder.path, record)
 
 
-def make_reports(folder: Path) -> ReportResult:
-    """Make every report of the run in a folder anew; see :func:`finish_run` for what cannot be written.
+def make_reports(folder: Path) -> tuple[RunRecord, tuple[str, ...]]:
+    """Make every report of the run in a folder anew.
+
+    Returns:
+        The run; one that did not end is made of its seconds. And what could not be written, see :func:`finish_run`.
 
     Raises:
         ConfigurationError: the folder holds no run, or a damaged one.
     """
-    return _make(folder, read_run(folder))
+    record = read_run(folder)
+    return record, _make(folder, record)
 
 
-def _make(folder: Path, record: RunRecord) -> ReportResult:
+def _make(folder: Path, record: RunRecord) -> tuple[str, ...]:
     timeline = Timeline.of(record)
     made: dict[str, Callable[[Path], None]] = {
         "seconds.csv": lambda path: write_table(path, _SECONDS_COLUMNS, _rows_of_seconds(record, timeline, folder)),
@@ -108,7 +100,7 @@ def _make(folder: Path, record: RunRecord) -> ReportResult:
             missing.append(str(error))
         except InvalidMessage as error:
             raise ConfigurationError([f"{folder}: {_DAMAGED}: {error}"]) from None
-    return ReportResult(record, tuple(missing))
+    return tuple(missing)
 
 
 # --- a run that did not end -------------------------------------------------------------------------------------------

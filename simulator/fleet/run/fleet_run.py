@@ -200,7 +200,7 @@ def _report(run: Run, record: RunRecord) -> RunRecord:
     """All reports of the record; it passes no more when an error ends the making of them."""
     try:
         with _stage(run.progress, "making the reports"):
-            missing = finish_run(run.folder, record).missing
+            missing = finish_run(run.folder, record)
     except AgentError:
         raise
     except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
@@ -384,9 +384,9 @@ def merge_audit(folder: Path, audit: AuditRecord) -> tuple[str, tuple[str, ...]]
     except StorageError as error:
         return "", (str(error),)
     forget_running(folder)
-    made = make_reports(folder)
-    verdict = made.record.verdict
-    return f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}", made.missing
+    made, missing = make_reports(folder)
+    verdict = made.verdict
+    return f"the run: {verdict.word}, exit code {verdict.exit_code}; {folder / 'report.html'}", missing
 
 
 def _judged_anew(result: ThresholdResult, record: RunRecord) -> ThresholdResult:

@@ -199,10 +199,7 @@ def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
         "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
         "run.fleet_run.Run": partial(RunUnderWay, now=clock.monotonic),
         "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
-        "run.fleet_run.finish_run": lambda folder, record, *_more: (
-            folder.finish(record),
-            SimpleNamespace(missing=()),
-        )[1],
+        "run.fleet_run.finish_run": lambda folder, record: folder.finish(record) or (),
         "run.preparing.find_offers": lambda _way, dialect: (
             service.offers if dialect.extensions is None else dialect.extensions
         ),

@@ -30,7 +30,6 @@ from simulator.fleet.record import (
     VerdictStatus,
 )
 from simulator.fleet.report.figures import ALL_OPERATIONS, Timeline, percentiles, run_figures
-from simulator.fleet.report.formatting import state_word
 from simulator.fleet.report.junit import junit_xml
 from simulator.fleet.report.making import FILES, make_reports, summary_json
 from simulator.fleet.report.page import fleet_page
@@ -71,12 +70,13 @@ def test_a_run_that_was_killed_is_judged_by_the_seconds_that_it_left(tmp_path):
         file.write('{"second":20,"oper')
     said = report(folder)
     assert "its figures cover 20 seconds" in said
-    made = make_reports(folder).record
+    made, _ = make_reports(folder)
     assert made.duration_s == 20
     polls = sum(second.operations["http.poll"][OutcomeClass.OK].count for second in SECONDS[:20])
     assert made.operations["http.poll"][OutcomeClass.OK].count == polls
     assert [(span.name, span.end_s) for span in made.phases] == [("ramp", 5), ("hold", 20)]
-    assert [state_word(result) for result in made.thresholds] == ["held", "not held", "not judged", "not judged"]
+    judged = [result.held if result.judged else None for result in made.thresholds]
+    assert judged == [True, False, None, None]
     assert (made.verdict.word, made.verdict.exit_code) == (VerdictStatus.INTERRUPTED, 130)
     assert made.verdict.sentences[1].startswith("http.poll.p99 < 1us: it was ")
     page = (folder / "report.html").read_text()

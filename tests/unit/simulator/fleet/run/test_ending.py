@@ -96,7 +96,7 @@ def test_a_run_that_was_killed_has_an_end_by_its_audit(tmp_path):
     folder = kept(tmp_path / "run", run_with(None), ends=False)
     (folder / ".running").write_bytes(b"")
     merge_audit(folder, LOSSY)
-    record = make_reports(folder).record
+    record = make_reports(folder)[0]
     assert (record.verdict.word, record.verdict.exit_code) == (VerdictStatus.LOST, 4)
     assert "the run did not end: it was killed; its figures cover 40 seconds" in record.verdict.sentences
     assert record.operations == TOTALS.operations
@@ -110,7 +110,7 @@ def test_a_run_that_still_goes_on_keeps_its_record_and_its_report_says_that_it_g
         before = (tmp_path / "run" / "run.json").read_bytes()
         assert "still goes on" in merge_audit(tmp_path / "run", WHOLE)[0]
         assert (tmp_path / "run" / "run.json").read_bytes() == before
-        first = make_reports(tmp_path / "run").record.verdict.sentences[0]
+        first = make_reports(tmp_path / "run")[0].verdict.sentences[0]
         assert first == "the run did not end: it still goes on; its figures cover 1 second"
     assert not (tmp_path / "run" / ".running").exists()
 
@@ -137,7 +137,7 @@ def test_a_disk_that_is_full_at_the_end_still_takes_what_happened(room, tmp_path
             with nullcontext() if room > len(record_text(record)) else pytest.raises(StorageError):
                 run.finish(record)
         assert (tmp_path / "run" / ".running").stat().st_size == 0, "given back before the record is written"
-    found = make_reports(tmp_path / "run").record
+    found = make_reports(tmp_path / "run")[0]
     assert (found.verdict.word, found.verdict.exit_code) == (VerdictStatus.FAILED, 1)
     assert found.verdict.sentences[0] == "seconds are missing in the run's folder: no space left"
     assert found.audit == WHOLE
