@@ -33,10 +33,6 @@ class Place:
         return f"line {self.line}, column {self.column}"
 
 
-NOWHERE: Final = Place(0, 0)
-"""In a document that no text was read for: a program returned it."""
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class Fault:
     """Something wrong with a document.
@@ -51,12 +47,10 @@ class Fault:
     issue: str
 
     def __str__(self) -> str:
-        name = dotted(self.path)
-        where = f"{self.place}: " if self.place != NOWHERE else ""
-        return f"{where}{name}{': ' if name else ''}{self.issue}"
+        return ": ".join(filter(None, (str(self.place), dotted(self.path), self.issue)))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Document:
     """A document and where its parts stand.
 
@@ -67,10 +61,10 @@ class Document:
         faults: what YAML could say and JSON could not.
     """
 
-    value: Any
+    value: Any = None
     keys: dict[KeyPath, Place] = field(default_factory=dict)
     values: dict[KeyPath, Place] = field(default_factory=dict)
-    faults: tuple[Fault, ...] = ()
+    faults: list[Fault] = field(default_factory=list)
 
     def place_of(self, path: KeyPath, *, key: bool = False) -> Place:
         """Where a value (or its key) stands; of what is nearest around it when it is not there."""
@@ -79,7 +73,71 @@ class Document:
             found = where.get(path[:end]) or self.values.get(path[:end])
             if found is not None:
                 return found
-        return NOWHERE
+        return Place(1, 1)
+
+    def take(self, node: yaml.Node, path: KeyPath = ()) -> Any:
+        """The value of a node, whose place and faults are noted."""
+        self.values[path] = _place(node.start_mark)
+        if isinstance(node, yaml.MappingNode):
+            return self._mapping(node, path)
+        if isinstance(node, yaml.SequenceNode):
+            for index, item in enumerate(node.value):
+                self.keys[(*path, index)] = _place(item.start_mark)
+            return [self.take(item, (*path, index)) for index, item in enumerate(node.value)]
+        return self._scalar(node, path)
+
+    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
+        made: dict[str, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                self._complain(key, path, "a key must be a word")
+                continue
+            name = self._text(key, path)
+            inner = (*path, name)
+            if name in made:
+                self._complain(key, inner, "is there twice; remove one")
+            else:
+                self.keys[inner] = _place(key.start_mark)
+                made[name] = self.take(value, inner)
+        if node.tag != "tag:yaml.org,2002:map":
+            self._complain(node, path, f"the tag {node.tag} is not taken: remove it")
+        return made
+
+    def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:
+        text = str(node.value)
+        match node.tag.removeprefix("tag:yaml.org,2002:"):
+            case "str":
+                return self._text(node, path)
+            case "null":
+                return None
+            case "bool":
+                return text.lower() == "true"
+            case "int" | "float" as kind:
+                return self._number(node, path, text.replace("_", ""), kind)
+        self._complain(node, path, f"the tag {node.tag} is not taken: remove it")
+        return text
+
+    def _text(self, node: yaml.Node, path: KeyPath) -> str:
+        # JSON writes what lies beyond 16 bits as a pair of them.
+        text = str(node.value).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+        if "\x00" in text or _SURROGATE.search(text):
+            self._complain(node, path, "holds a character that JSON text cannot")
+            return ""
+        return text
+
+    def _number(self, node: yaml.Node, path: KeyPath, text: str, kind: str) -> Any:
+        if len(text) <= _DIGITS_MAX:
+            try:
+                number = int(text) if kind == "int" else float(text)
+            except ValueError:  # an explicit tag on something else
+                number = math.nan
+            if math.isfinite(number):
+                return number
+        self._complain(node, path, "must be a finite number of a sensible length")
+        return 0
+
+    def _complain(self, node: yaml.Node, path: KeyPath, issue: str) -> None:
+        self.faults.append(Fault(_place(node.start_mark), path, issue))
 
 
 def dotted(path: KeyPath) -> str:
@@ -132,12 +190,11 @@ def read_document(raw: bytes, *, bytes_max: int = BYTES_MAX, depth_max: int = DE
     except (yaml.YAMLError, ValueError) as error:
         return _broken(_place_of_character(raw, error), "is not YAML: it holds characters that are not allowed")
     if complaint is not None:
-        return Document(None, faults=(complaint,))
-    if root is None:
-        return Document(None)
-    reading = _Reading()
-    value = reading.value(root, ())
-    return Document(value, reading.keys, reading.values, tuple(reading.faults))
+        return Document(faults=[complaint])
+    document = Document()
+    if root is not None:
+        document.value = document.take(root)
+    return document
 
 
 def _refuse_expansion(raw: bytes, depth_max: int) -> Fault | None:
@@ -152,7 +209,7 @@ def _refuse_expansion(raw: bytes, depth_max: int) -> Fault | None:
 
 
 def _broken(place: Place, issue: str) -> Document:
-    return Document(None, faults=(Fault(place, (), issue),))
+    return Document(faults=[Fault(place, (), issue)])
 
 
 def _place(mark: Any) -> Place:
@@ -163,75 +220,3 @@ def _place_of_character(raw: bytes, error: Exception) -> Place:
     position = getattr(error, "position", None)
     before = raw[:position] if isinstance(position, int) else b""
     return Place(before.count(b"\n") + 1, len(before) - (before.rfind(b"\n") + 1) + 1)
-
-
-class _Reading:
-    """One pass over the nodes."""
-
-    def __init__(self) -> None:
-        self.keys: dict[KeyPath, Place] = {}
-        self.values: dict[KeyPath, Place] = {}
-        self.faults: list[Fault] = []
-
-    def value(self, node: yaml.Node, path: KeyPath) -> Any:
-        self.values[path] = _place(node.start_mark)
-        if isinstance(node, yaml.MappingNode):
-            return self._mapping(node, path)
-        if isinstance(node, yaml.SequenceNode):
-            for index, item in enumerate(node.value):
-                self.keys[(*path, index)] = _place(item.start_mark)
-            return [self.value(item, (*path, index)) for index, item in enumerate(node.value)]
-        return self._scalar(node, path)
-
-    def _mapping(self, node: yaml.MappingNode, path: KeyPath) -> dict[str, Any]:
-        made: dict[str, Any] = {}
-        for key, value in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                self._complain(key, path, "a key must be a word")
-                continue
-            name = self._text(key, path)
-            inner = (*path, name)
-            if name in made:
-                self._complain(key, inner, "is there twice; remove one")
-            else:
-                self.keys[inner] = _place(key.start_mark)
-                made[name] = self.value(value, inner)
-        if node.tag != "tag:yaml.org,2002:map":
-            self._complain(node, path, f"the tag {node.tag} is not taken: remove it")
-        return made
-
-    def _scalar(self, node: yaml.Node, path: KeyPath) -> Any:
-        text = str(node.value)
-        match node.tag.removeprefix("tag:yaml.org,2002:"):
-            case "str":
-                return self._text(node, path)
-            case "null":
-                return None
-            case "bool":
-                return text.lower() == "true"
-            case "int" | "float" as kind:
-                return self._number(node, path, text.replace("_", ""), kind)
-        self._complain(node, path, f"the tag {node.tag} is not taken: remove it")
-        return text
-
-    def _text(self, node: yaml.Node, path: KeyPath) -> str:
-        # JSON writes what lies beyond 16 bits as a pair of them.
-        text = str(node.value).encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-        if "\x00" in text or _SURROGATE.search(text):
-            self._complain(node, path, "holds a character that JSON text cannot")
-            return ""
-        return text
-
-    def _number(self, node: yaml.Node, path: KeyPath, text: str, kind: str) -> Any:
-        if len(text) <= _DIGITS_MAX:
-            try:
-                number = int(text) if kind == "int" else float(text)
-            except ValueError:  # an explicit tag on something else
-                number = math.nan
-            if math.isfinite(number):
-                return number
-        self._complain(node, path, "must be a finite number of a sensible length")
-        return 0
-
-    def _complain(self, node: yaml.Node, path: KeyPath, issue: str) -> None:
-        self.faults.append(Fault(_place(node.start_mark), path, issue))
