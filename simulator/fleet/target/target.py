@@ -11,6 +11,7 @@ import contextlib
 import ipaddress
 import json
 import os
+import re
 import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ from simulator.whole_files import write_whole
 from simulator.wire.client import ServiceClient
 
 _LOCAL_FILE: Final = "standing.json"
+_BROKER: Final = re.compile(r"mqtts?://(\[[0-9a-fA-F:]+\]|[^\s/:@?#]+)(:\d{1,5})?/?", re.ASCII)
 _PATHS: Final = ("gateway_config", "ca_file")
 _READY_S: Final = 60.0
 
@@ -134,7 +136,7 @@ def find_target(options: TargetOptions, settings: AnyTarget | None = None, folde
         )
     if not address:
         faults.append("no target: give --base-url, or --up DIR of 'fleet-simulator up --data DIR'")
-    if options.broker_url and urlsplit(options.broker_url).scheme not in {"mqtt", "mqtts"}:
+    if options.broker_url and not _BROKER.fullmatch(options.broker_url):
         faults.append(f"--broker {options.broker_url!r}: write it as mqtt://host:port, or with TLS mqtts://host:port")
     pairs: tuple[Keys, ...] = ()
     try:
@@ -187,37 +189,29 @@ def permit(address: str, *, owned: bool) -> None:
     """Return when a run may load this address.
 
     Args:
-        address: ``http://host:port``, ``mqtt://host:port`` or ``host``.
+        address: ``http://host:port`` or ``mqtt://host:port``.
         owned: the person said ``--i-own-this-target``.
 
     Raises:
         ConfigurationError: it may not; the text says what to do.
     """
-    host = _host_of(address)
     if not owned and not is_here(address):
-        fix = f"{host} is not this machine: a run would load somebody's server. If it is yours, say --i-own-this-target"
-        raise ConfigurationError([fix], "target")
+        fix = "a run would load somebody's server. If it is yours, say --i-own-this-target"
+        raise ConfigurationError([f"{urlsplit(address).hostname} is not this machine: {fix}"], "target")
 
 
 def is_here(address: str) -> bool:
     """Whether the target is on this machine.
 
     Raises:
-        ConfigurationError: the address names no host, or one that cannot be resolved.
+        ConfigurationError: its host cannot be resolved.
     """
-    host = _host_of(address)
+    host = urlsplit(address).hostname
     try:
         found = socket.getaddrinfo(host, None)
     except OSError as error:
         raise ConfigurationError([f"{host} cannot be resolved: {error.strerror or error}"], "target") from None
     return all(ipaddress.ip_address(str(each[4][0]).split("%")[0]).is_loopback for each in found)
-
-
-def _host_of(address: str) -> str:
-    host = urlsplit(address if "//" in address else f"//{address}").hostname
-    if not host:
-        raise ConfigurationError([f"{address!r} names no host: write it as http://host:port"], "target")
-    return host
 
 
 # --- the local service ------------------------------------------------------------------------------------------------
