@@ -1,28 +1,10 @@
-"""``/_emulator/...``: the clock, seeds and resets."""
+"""``/_emulator/...``: the clock and resets."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.support.service_running import client, running
-
-SEED = """
-products:
-  - name: Door controller
-    category: doors
-    commands:
-      - name: unlock
-        payload_schema: {type: object}
-devices:
-  - product: Door controller
-    device_identifier: SN-000001
-    user_id: user-0001
-users:
-  - email: ada@example.com
-    password: correct horse
-    user_id: user-0001
-"""
-
 
 @pytest.fixture
 def bench():
@@ -40,11 +22,6 @@ def _set(bench, **members):
 
 def _advance(bench, **members):
     return bench.http.post("/_emulator/clock/advance", json=members)
-
-
-def _sow(bench, text=SEED, **query):
-    headers = {"content-type": "application/yaml"}
-    return bench.http.post("/_emulator/seed", content=text, headers=headers, params=query)
 
 
 # --- the clock --------------------------------------------------------------------------------------------------
@@ -117,7 +94,6 @@ def test_presence_and_the_quota_go_by_the_same_clock():
 
 
 def test_a_reset_leaves_nothing_but_the_keys(bench):
-    _sow(bench)
     device_id = bench.device()
     bench.send(device_id)
     assert bench.post_reading(device_id).status_code == 201
