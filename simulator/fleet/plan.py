@@ -94,8 +94,7 @@ class Timeline:
         spans: list[PhaseSpan] = []
         for index, phase in enumerate(scenario.phases):
             begin_s = spans[-1].end_s if spans else 0.0
-            is_ramp = isinstance(phase, RampPhase)
-            before = spans[-1].online_to if spans else 0.0 if is_ramp else 1.0
+            before = spans[-1].online_to if spans else float(not isinstance(phase, RampPhase))
             after = phase.to if isinstance(phase, RampPhase) else before
             end_s = begin_s + phase.duration_s
             waits = phase.until is not None or isinstance(phase, StepPhase)
@@ -110,17 +109,11 @@ class Timeline:
         return self.spans[-1].end_s
 
     def entered(self, index: int, at_s: float) -> Timeline:
-        """The time line on which phase ``index`` began at ``at_s``: the one before it lasted until then.
-
-        Raises:
-            ValueError: the phase before it had not run its time.
-        """
-        if index == 0 or at_s - self.spans[index].begin_s < -1e-6:
-            raise ValueError(f"phase {index} cannot begin at {at_s:g} s")
+        """The time line on which a phase behind the first began at ``at_s``: the one before it lasted until then."""
         spans = [*self.spans[: index - 1], replace(self.spans[index - 1], end_s=at_s)]
         for span in self.spans[index:]:
             begin_s = spans[-1].end_s
-            spans.append(replace(span, begin_s=begin_s, end_s=begin_s + (span.end_s - span.begin_s)))
+            spans.append(replace(span, begin_s=begin_s, end_s=begin_s + span.duration_s))
         return Timeline(tuple(spans))
 
     def barrier_from(self, index: int) -> int:

@@ -52,7 +52,10 @@ def make_devices(job: FleetJob, fleet: Fleet, members: Sequence[Member]) -> Devi
         ConfigurationError: an address, a key or a certificate cannot be used.
     """
     scenario, first = job.scenario, fleet.first_index
-    sources = _sources_of(scenario)
+    listed = scenario.target.source_addresses
+    sources = own_addresses(listed)  # each machine has its own of them
+    if listed and not sources:
+        raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
     links = Links(fleet, are_touched=bool(scenario.faults))
     tokens = [] if job.tokens is None else read_tokens(job.tokens, job.device_ids)
     if scenario.target.transport == "mqtt":
@@ -100,19 +103,6 @@ def read_tokens(path: Path, device_ids: Iterable[str]) -> list[Secret]:
         return [Secret(tokens[device_id]) for device_id in device_ids]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigurationError([f"the devices' tokens cannot be read: {error!r}"], str(path)) from None
-
-
-def _sources_of(scenario: Scenario) -> tuple[str, ...]:
-    """The addresses of this machine that connections come from; empty for the system's choice.
-
-    Raises:
-        ConfigurationError: this machine has none of those that are listed.
-    """
-    listed = scenario.target.source_addresses
-    own = own_addresses(listed)
-    if listed and not own:
-        raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
-    return own
 
 
 def build_models(scenario: Scenario, folder: Path) -> tuple[DeviceModel, ...]:
