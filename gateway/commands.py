@@ -40,7 +40,6 @@ THERE_S: Final = 90.0
 """A device that asked over HTTP counts as there for so long."""
 _ENDED_MAX: Final = 1_000
 _SLOWEST: Final = 12  # times poll_s, for a device without news
-_READERS: Final = 8
 _STREAM_RETRY_S: Final = 1.0
 _STREAM_RETRY_MAX_S: Final = 30.0
 _NO_STREAM_LOOK_S: Final = 5.0
@@ -214,7 +213,6 @@ class Commands:
 
     async def poll(self) -> None:
         """Ask about each device that is there when its turn comes, the longest due first; for a task of its own."""
-        slots = asyncio.Semaphore(_READERS)
         tasks: set[asyncio.Task[None]] = set()
         while True:
             self._earlier.clear()
@@ -236,11 +234,9 @@ class Commands:
                 self._schedule(device_id, device, due_s)
                 await asyncio.sleep(min(wait_s, 5.0))
                 continue
-            await slots.acquire()
             task = asyncio.ensure_future(self._look(device_id, device, kind))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
-            task.add_done_callback(lambda _done: slots.release())
 
     async def _look(self, device_id: str, device: _Device, kind: Kind) -> None:
         wait_s = 0.0

@@ -17,7 +17,7 @@ import signal
 import sqlite3
 import time
 import uuid
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -318,33 +318,28 @@ class Rollout:
         return None
 
     def _roll_wave(self, client: OperatorClient, results: Results, *, has_keys: bool) -> str | None:
-        """Send and look in turn, until the wave is over; why the rollout stops here, or None."""
-        unsent = deque(self._rows("state IN ('planned', 'sending') ORDER BY rowid"))
-        sent = deque((row["device_id"], row["command_id"]) for row in self._rows("state = 'sent'"))
-        while True:
+        """Send to all devices of the wave, then wait for the results; why the rollout stops here, or None."""
+        for row in self._rows("state IN ('planned', 'sending') ORDER BY rowid"):
             reason = stop_reason(self._wave, self._counts(), self.plan, is_over=False)
             if reason is not None:
                 return reason
-            if unsent:
-                row = unsent.popleft()
-                command_id = self._send(row, client, has_keys=has_keys)
-                if command_id is not None:
-                    sent.append((row["device_id"], command_id))
+            self._send(row, client, has_keys=has_keys)
+        while True:
             waited_s = time.time() - self._last_sent_s()
-            is_over = not unsent and waited_s >= self.plan.timeout_s
-            self._look(sent, min(1, len(sent)) if unsent else len(sent), results)
-            if not unsent and (is_over or not sent):
-                return stop_reason(self._wave, self._counts(), self.plan, is_over=True)
-            if not unsent:
-                time.sleep(min(max(waited_s / 5, _LOOK_S), _LOOK_MAX_S, self.plan.timeout_s - waited_s))
+            is_over = waited_s >= self.plan.timeout_s
+            self._look(results)
+            reason = stop_reason(self._wave, self._counts(), self.plan, is_over=is_over)
+            if reason is not None or is_over or not self._counts()[DeviceState.SENT]:
+                return reason
+            time.sleep(min(max(waited_s / 5, _LOOK_S), _LOOK_MAX_S, self.plan.timeout_s - waited_s))
 
-    def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> str | None:
-        """Send a device its command; the command's id where it was taken."""
+    def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> None:
+        """Send a device its command."""
         plan, device_id = self.plan, row["device_id"]
         is_repeat = row["state"] == DeviceState.SENDING
         if is_repeat and not (has_keys and time.time() - row["sending_at"] < _KEY_GOOD_S):
             self._note(device_id, DeviceState.SILENT, reason=_UNCLEAR)
-            return None
+            return
         command = SendCommand(device_id=device_id, command_payload=plan.command_payload, ttl_seconds=plan.ttl_s)
         key = str(uuid.uuid5(uuid.UUID(plan.rollout_id), device_id)) if has_keys else None
         self._note(device_id, DeviceState.SENDING, sending_at=row["sending_at"] or time.time())
@@ -353,35 +348,30 @@ class Rollout:
         except ServiceError as error:
             if error.advice is Advice.DROP:
                 self._note(device_id, DeviceState.FAILED, reason=str(error))
-                return None
+                return
             is_certain = error.advice is Advice.REAUTHENTICATE or isinstance(error, RateLimited)  # that it has nothing
             if is_certain and not is_repeat:
                 self._note(device_id, DeviceState.PLANNED, sending_at=None)
             raise
         if sent.id is None:
             self._note(device_id, DeviceState.SILENT, reason=_NO_ID)
-            return None
-        self._note(device_id, DeviceState.SENT, command_id=sent.id, sent_at=time.time())
-        return sent.id
+        else:
+            self._note(device_id, DeviceState.SENT, command_id=sent.id, sent_at=time.time())
 
-    def _look(self, sent: deque[tuple[str, str]], count: int, results: Results) -> None:
-        """Note of the first of these commands how they have ended; the others come last."""
-        try:
-            for _ in range(count):
-                device_id, command_id = sent[0]
-                try:
-                    end = results.end_of(device_id, command_id)
-                except NotFound as error:
-                    end = DeviceState.FAILED, str(error)
-                sent.popleft()
-                if end is None:
-                    sent.append((device_id, command_id))
-                else:
-                    self._note(device_id, end[0], reason=end[1])
-        except ServiceError as error:
-            if error.advice is not Advice.RETRY:
-                raise
-            complain(f"wave {self._wave}: {error}; looking again later")
+    def _look(self, results: Results) -> None:
+        """Note of the commands that were sent how they have ended; the next look makes up for one that fails."""
+        for row in self._rows("state = 'sent' ORDER BY random()"):  # so that none holds up the same others for ever
+            try:
+                end = results.end_of(row["device_id"], row["command_id"])
+            except NotFound as error:
+                end = DeviceState.FAILED, str(error)
+            except ServiceError as error:
+                if error.advice is not Advice.RETRY:
+                    raise
+                complain(f"wave {self._wave}: {error}; looking again later")
+                return
+            if end is not None:
+                self._note(row["device_id"], end[0], reason=end[1])
 
     def _counts(self) -> Counter[str]:
         query = "SELECT state, COUNT(*) FROM device WHERE wave = ? GROUP BY state"

@@ -71,6 +71,12 @@ def do_without(reason: str, fix: str) -> NoReturn:
     pytest.skip(reason)
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop of tests that are coroutines (``pytest.mark.anyio``)."""
+    return "asyncio"
+
+
 @pytest.fixture(name="require_program")
 def _require_program() -> Callable[..., str]:
     """:func:`require_program` for tests that rather take it as a fixture."""

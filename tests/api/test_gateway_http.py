@@ -22,6 +22,9 @@ OPEN = {"status": "open"}
 DOOR = Terms(product_id="p1", user_id="me", url="http://gateway")
 
 
+pytestmark = pytest.mark.anyio
+
+
 @pytest.fixture
 def service():
     return ScriptedService()
@@ -39,18 +42,6 @@ def gateway(tmp_path, service):
     return run
 
 
-def played(test):
-    """Runs a coroutine function as a test."""
-
-    def run(**fixtures):
-        asyncio.run(test(**fixtures))
-
-    run.__signature__ = __import__("inspect").signature(test)
-    run.__name__, run.__doc__ = test.__name__, test.__doc__
-    run.pytestmark = getattr(test, "pytestmark", [])
-    return run
-
-
 def error_of(answer):
     body = answer.json()
     assert set(body) <= {"error", "message", "details"}
@@ -61,7 +52,6 @@ def error_of(answer):
 # --- who is it --------------------------------------------------------------------------------------------------------
 
 
-@played
 async def test_without_a_good_token_everything_is_401_and_nothing_of_the_body_is_read(gateway, service):
     async with gateway() as (bench, http):
         read = []
@@ -90,7 +80,6 @@ async def test_without_a_good_token_everything_is_401_and_nothing_of_the_body_is
     assert not service.readings
 
 
-@played
 async def test_each_token_opens_the_paths_of_its_own_device_only(gateway, service):
     """The matrix: each device's token on each device's paths; a foreign id and one that is none look alike."""
     for device in ("d1", "d2"):
@@ -115,7 +104,6 @@ async def test_each_token_opens_the_paths_of_its_own_device_only(gateway, servic
     assert list(service.results) == [("d1", "c-d1"), ("d2", "c-d2")]
 
 
-@played
 async def test_paths_methods_ids_and_query_are_as_the_protocol_has_them(gateway, service):
     service.send("a b:ü", "c/1")
     async with gateway() as (bench, http):
@@ -136,7 +124,6 @@ async def test_paths_methods_ids_and_query_are_as_the_protocol_has_them(gateway,
     assert service.results["a b:ü", "c/1"] == [{"status": "succeeded"}]
 
 
-@played
 async def test_what_is_offered_is_what_the_service_behind_it_keeps(gateway, service):
     own = {LONG_POLL, COMMAND_RESULTS, COMMAND_STATUS}
     async with gateway() as (bench, _), bench.client() as stranger:
@@ -155,7 +142,6 @@ async def test_what_is_offered_is_what_the_service_behind_it_keeps(gateway, serv
 
 
 @pytest.mark.parametrize("has_reading_keys", [True, False])
-@played
 async def test_a_reading_is_answered_once_the_service_has_it_and_its_key_travels_on(gateway, service, has_reading_keys):
     service.delay_s = 0.05
     if not has_reading_keys:
@@ -174,7 +160,6 @@ async def test_a_reading_is_answered_once_the_service_has_it_and_its_key_travels
     assert ("idempotency-key" in service.headers["/sensor-data"]) is not has_reading_keys
 
 
-@played
 async def test_a_repeat_after_the_gateway_was_killed_counts_once_too(tmp_path, service):
     items = [{**READING, "sensor_data": {"t": number}} for number in range(3)]
     for _ in range(2):  # the second one knows nothing of the first
@@ -185,7 +170,6 @@ async def test_a_repeat_after_the_gateway_was_killed_counts_once_too(tmp_path, s
 
 
 @pytest.mark.parametrize("keys", [[{}, {}], [{"idempotency-key": "k1"}, {"idempotency-key": "k2"}]])
-@played
 async def test_readings_of_many_devices_share_a_request_and_each_is_answered_for_its_own(gateway, service, keys):
     async with gateway() as (bench, http), bench.client(bench.token["d2"]) as other:
         good, bad, others = await asyncio.gather(
@@ -199,7 +183,6 @@ async def test_readings_of_many_devices_share_a_request_and_each_is_answered_for
         assert service.count("POST", "/sensor-data") == 1
 
 
-@played
 async def test_a_full_array_does_not_wait_for_company(gateway, monkeypatch):
     monkeypatch.setattr("gateway.readings.GATHER_S", 3_600)
     async with gateway() as (_, http):
@@ -207,7 +190,6 @@ async def test_a_full_array_does_not_wait_for_company(gateway, monkeypatch):
         assert (await http.post("/sensor-data", json=full)).json()["accepted"] == 500
 
 
-@played
 async def test_one_bad_reading_of_an_array_hides_no_other_whoever_finds_it(gateway, service):
     items = [
         READING,
@@ -237,7 +219,6 @@ async def test_one_bad_reading_of_an_array_hides_no_other_whoever_finds_it(gatew
         assert bench.uplink.counts["readings_refused"] == bench.uplink.counts["readings_stored"] == 4
 
 
-@played
 async def test_a_service_without_arrays_keys_or_times_gets_what_the_specification_has(tmp_path, service):
     service.extensions = None
     dialect = {"recorded_at_reading": "at_s"}
@@ -264,7 +245,6 @@ async def test_a_service_without_arrays_keys_or_times_gets_what_the_specificatio
         (b'{"device_id":"d1","sensor_data":{"t":' + b"1" * 300_000 + b"}}", 413),
     ],
 )
-@played
 async def test_a_bad_body_is_one_clear_error_and_nothing_is_sent_on(gateway, service, body, status):
     async with gateway() as (_, http):
         answer = await http.post("/sensor-data", content=body, headers={"content-type": "application/json"})
@@ -278,7 +258,6 @@ async def test_a_bad_body_is_one_clear_error_and_nothing_is_sent_on(gateway, ser
 # --- the service is away, or its quota spent --------------------------------------------------------------------------
 
 
-@played
 async def test_a_service_that_is_slow_for_one_request_is_not_away_for_the_others(gateway, service):
     """All requests would wait for the next trial, and a busy service would be asked less and less."""
     answers_again = asyncio.Event()
@@ -301,7 +280,6 @@ async def test_a_service_that_is_slow_for_one_request_is_not_away_for_the_others
         assert (await http.post("/sensor-data", json=READING, headers={"idempotency-key": "1"})).status_code == 201
 
 
-@played
 async def test_while_the_service_is_away_devices_get_503_at_once_and_nothing_is_kept(gateway, service):
     def away(_request):
         raise httpx.ConnectError("refused")
@@ -326,7 +304,6 @@ async def test_while_the_service_is_away_devices_get_503_at_once_and_nothing_is_
     assert service.readings == [READING]
 
 
-@played
 async def test_requests_that_fail_together_are_one_failure_in_one_line_and_the_service_is_soon_tried_again(
     gateway, service, caplog
 ):
@@ -347,7 +324,6 @@ async def test_requests_that_fail_together_are_one_failure_in_one_line_and_the_s
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 502, 503])
-@played
 async def test_a_service_that_refuses_the_gateways_keys_fails_or_is_another_one_is_503(gateway, service, status):
     text = "no such path" if status == 404 else "msk_1 is wrong"
     async with gateway() as (_, http):
@@ -360,7 +336,6 @@ async def test_a_service_that_refuses_the_gateways_keys_fails_or_is_another_one_
         assert error_of(answer)[0] == 503
 
 
-@played
 async def test_a_spent_quota_is_an_honest_429_and_commands_go_before_results_before_readings(gateway, service):
     left = [25]  # of a hundred
 
@@ -388,7 +363,6 @@ async def test_a_spent_quota_is_an_honest_429_and_commands_go_before_results_bef
         assert bench.quota.refused == 0, "it is kept to and not run into"
 
 
-@played
 async def test_a_429_of_a_service_that_announces_no_quota_is_passed_on_with_its_wait(gateway, service):
     async with gateway() as (bench, http):
         refused = httpx.Response(429, json={"error": "rate_limited"}, headers={"Retry-After": "7"})
@@ -399,7 +373,6 @@ async def test_a_429_of_a_service_that_announces_no_quota_is_passed_on_with_its_
         assert bench.quota.refused == 1, "nothing is asked before the time that it gave"
 
 
-@played
 async def test_one_device_that_floods_is_held_back_and_others_are_not(gateway, service):
     async with gateway(http={"requests_per_minute": 20}) as (bench, http), bench.client(bench.token["d2"]) as other:
         bench.app.rate.monotonic = lambda: 0.0
@@ -411,7 +384,6 @@ async def test_one_device_that_floods_is_held_back_and_others_are_not(gateway, s
         assert [answer.status_code for answer in answers].count(429) == 2
 
 
-@played
 async def test_one_device_that_sends_very_many_readings_goes_in_turns_with_others(gateway, service):
     """Its two thousand readings wait in four arrays; the one of another device goes with the first of them."""
     many = [{"device_id": "d1", "sensor_data": {"t": number}} for number in range(500)]
@@ -430,7 +402,6 @@ async def test_one_device_that_sends_very_many_readings_goes_in_turns_with_other
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
-@played
 async def test_the_poll_lists_what_is_open_and_a_known_list_is_304(gateway, service):
     async with gateway() as (_, http):
         service.send("d1", "c2", created_at="2026-01-02T00:00:00Z")
@@ -449,7 +420,6 @@ async def test_the_poll_lists_what_is_open_and_a_known_list_is_304(gateway, serv
 
 
 @pytest.mark.parametrize("more", [{"total": 2}, {"has_more": True}])
-@played
 async def test_a_list_that_is_not_whole_ends_no_command(gateway, service, more):
     async with gateway() as (bench, _):
         service.send("d1", "c1")
@@ -464,7 +434,6 @@ async def test_a_list_that_is_not_whole_ends_no_command(gateway, service, more):
         assert [record["id"] for record in await bench.commands.open("d1")] == ["c2"]
 
 
-@played
 async def test_a_held_poll_answers_when_a_command_comes_and_ends_when_its_token_does(gateway, service):
     async with gateway(commands={"poll_s": 0.1}) as (bench, http), bench.client(bench.token["d2"]) as other:
         tags = [
@@ -493,7 +462,6 @@ async def test_a_held_poll_answers_when_a_command_comes_and_ends_when_its_token_
         assert bench.commands.figures()["held_polls"] == 0
 
 
-@played
 async def test_nothing_expired_goes_out_also_after_standing_still(gateway, service):
     async with gateway() as (_, http):
         service.send("d1", "soon", expires_at=int((time.time() + 0.3) * 1000))
@@ -509,7 +477,6 @@ async def test_nothing_expired_goes_out_also_after_standing_still(gateway, servi
         assert answer.headers["etag"] != first.headers["etag"]
 
 
-@played
 async def test_the_service_is_asked_about_devices_that_are_there_and_no_others(gateway, service):
     async with gateway(commands={"poll_s": 0.05}) as (_, http):
         await asyncio.sleep(0.3)
@@ -520,7 +487,6 @@ async def test_the_service_is_asked_about_devices_that_are_there_and_no_others(g
         assert service.count("GET", "/devices/d2/commands") == 0
 
 
-@played
 async def test_a_pushed_command_is_delivered_at_the_service_before_its_device_has_it(gateway, service):
     """Else the service would call it expired; and a stream may replay what was canceled meanwhile."""
     from httpx_sse import ServerSentEvent
@@ -548,7 +514,6 @@ async def test_a_pushed_command_is_delivered_at_the_service_before_its_device_ha
         assert service.count("GET", path) == 2
 
 
-@played
 async def test_a_result_is_answered_once_the_service_has_it_and_its_command_is_open_no_more(gateway, service):
     async with gateway() as (_, http):
         service.send("d1", "c1")
@@ -564,7 +529,6 @@ async def test_a_result_is_answered_once_the_service_has_it_and_its_command_is_o
         assert error_of(await http.post(path, json={"status": "nice"}))[0] == 400
 
 
-@played
 async def test_on_a_plain_server_a_result_goes_into_its_products_table(gateway, service):
     service.extensions = None
     async with gateway() as (_, http):
@@ -576,7 +540,6 @@ async def test_on_a_plain_server_a_result_goes_into_its_products_table(gateway, 
     assert record["data_payload"]["status"] == "failed"
 
 
-@played
 async def test_a_state_that_went_back_and_two_agents_of_one_device_are_told(gateway, caplog):
     async with gateway() as (_, http):
 
@@ -603,7 +566,6 @@ async def enroll(http, secret, identifier="SN-1", **headers):
     return await http.post("/enroll", json=body, headers=headers)
 
 
-@played
 async def test_a_device_with_a_code_is_registered_and_gets_a_token_that_works(gateway, service):
     async with gateway() as (bench, _), bench.client() as http:
         secret = make_code(bench)
@@ -623,7 +585,6 @@ async def test_a_device_with_a_code_is_registered_and_gets_a_token_that_works(ga
         assert secret.encode() not in (bench.folder / "tokens.db").read_bytes()
 
 
-@played
 async def test_a_spent_quota_at_the_service_is_told_at_once_and_holds_up_nobody(gateway, service):
     async with gateway() as (bench, _), bench.client() as http:
         secret = make_code(bench)
@@ -638,7 +599,6 @@ async def test_a_spent_quota_at_the_service_is_told_at_once_and_holds_up_nobody(
         assert time.monotonic() - begun < 5
 
 
-@played
 async def test_a_code_for_one_device_enrolls_one_also_when_it_asks_twice_at_the_same_time(gateway, service):
     """The first request fails, and the second one, which has waited for it, does not."""
     fails = [True]
@@ -656,7 +616,6 @@ async def test_a_code_for_one_device_enrolls_one_also_when_it_asks_twice_at_the_
         assert error_of(await enroll(http, secret, "SN-2")) == (403, "enrollment_refused")
 
 
-@played
 async def test_two_devices_that_come_at_once_with_a_code_for_one_are_not_both_registered(gateway, service):
     async with gateway() as (bench, _), bench.client() as http:
         secret, service.delay_s = make_code(bench), 0.1
@@ -665,7 +624,6 @@ async def test_two_devices_that_come_at_once_with_a_code_for_one_are_not_both_re
         assert len(service.registered) == 1
 
 
-@played
 async def test_strangers_with_wrong_codes_keep_nobody_out_who_has_one_behind_the_same_proxy(gateway):
     async with gateway() as (bench, _), bench.client() as http:
         bench.app.tries.monotonic = lambda: 0.0  # however slow this machine is
@@ -677,7 +635,6 @@ async def test_strangers_with_wrong_codes_keep_nobody_out_who_has_one_behind_the
 
 
 @pytest.mark.parametrize(("trusted", "refused"), [(("127.0.0.1",), 0), ((), 3)])
-@played
 async def test_behind_a_proxy_tries_are_counted_by_the_address_that_it_forwards(gateway, trusted, refused):
     async with gateway() as (bench, _):
         bench.app.tries.monotonic = lambda: 0.0
@@ -690,7 +647,6 @@ async def test_behind_a_proxy_tries_are_counted_by_the_address_that_it_forwards(
         assert [answer.status_code for answer in answers].count(429) == refused
 
 
-@played
 async def test_slow_and_large_bodies_of_strangers_take_nobodys_place(gateway, monkeypatch):
     monkeypatch.setattr("gateway.http.ENROLL_S", 0.5)
     async with gateway() as (bench, _), bench.client() as http:

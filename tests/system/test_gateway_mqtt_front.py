@@ -25,6 +25,7 @@ from tests.support.scripted_service import GatewayBench, ScriptedService, runnin
 
 SOON_S = 60.0
 DEVICE = "d1"
+pytestmark = pytest.mark.anyio
 
 
 class Device:
@@ -98,35 +99,33 @@ def broker(start_mosquitto: Callable[..., Mosquitto]) -> Mosquitto:
 
 
 @pytest.mark.parametrize("version", ["5", "3.1.1"])
-def test_a_receipt_says_what_the_service_has_and_what_it_never_will(broker, tmp_path, version):
+async def test_a_receipt_says_what_the_service_has_and_what_it_never_will(broker, tmp_path, version):
     service = ScriptedService()
 
-    async def play():
-        async with bench(tmp_path, broker, service, version=version) as it:
-            readings = [
-                {"sensor_data": {"t": 1}, "key": "a", "recorded_at": "2026-01-01T00:00:00Z"},
-                {"sensor_data": {"t": True}, "key": "b"},
-                {"sensor_data": {"bad": 1}, "key": "c"},
-            ]
-            for number in (1, 2):  # the same again is confirmed again, and stored once
-                await it.publish(topics.sensor_data(DEVICE), readings)
-                await it.until(lambda number=number: len(it.device.of(TopicKind.RECEIPTS)) == number)
-            for receipt in it.device.of(TopicKind.RECEIPTS):
-                assert receipt["stored"] == ["a"]
-                assert {each["key"] for each in receipt["refused"]} == {"b", "c"}
-            await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 2}})
-            await it.until(lambda: len(service.readings) == 2)
-            await it.publish(topics.sensor_data(DEVICE), b"{no json")
-            await it.until(lambda: len(it.device.of(TopicKind.RECEIPTS)) == 3)
-            assert it.device.of(TopicKind.RECEIPTS)[-1]["refused"][0]["error"] == "invalid_json"
-            await it.publish(topics.sensor_data("stranger"), {"sensor_data": {"t": 9}})
-            await it.until(lambda: it.front.counts["unknown_device"])
+    async with bench(tmp_path, broker, service, version=version) as it:
+        readings = [
+            {"sensor_data": {"t": 1}, "key": "a", "recorded_at": "2026-01-01T00:00:00Z"},
+            {"sensor_data": {"t": True}, "key": "b"},
+            {"sensor_data": {"bad": 1}, "key": "c"},
+        ]
+        for number in (1, 2):  # the same again is confirmed again, and stored once
+            await it.publish(topics.sensor_data(DEVICE), readings)
+            await it.until(lambda number=number: len(it.device.of(TopicKind.RECEIPTS)) == number)
+        for receipt in it.device.of(TopicKind.RECEIPTS):
+            assert receipt["stored"] == ["a"]
+            assert {each["key"] for each in receipt["refused"]} == {"b", "c"}
+        await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 2}})
+        await it.until(lambda: len(service.readings) == 2)
+        await it.publish(topics.sensor_data(DEVICE), b"{no json")
+        await it.until(lambda: len(it.device.of(TopicKind.RECEIPTS)) == 3)
+        assert it.device.of(TopicKind.RECEIPTS)[-1]["refused"][0]["error"] == "invalid_json"
+        await it.publish(topics.sensor_data("stranger"), {"sensor_data": {"t": 9}})
+        await it.until(lambda: it.front.counts["unknown_device"])
 
-    asyncio.run(play())
     assert [each["sensor_data"]["t"] for each in service.readings] == [1, 2]
 
 
-def test_while_the_service_is_away_messages_stay_with_the_broker_and_go_out_afterwards(broker, tmp_path):
+async def test_while_the_service_is_away_messages_stay_with_the_broker_and_go_out_afterwards(broker, tmp_path):
     """Also over a gateway that is killed meanwhile: nothing was acknowledged, so the broker sends it again."""
     service = ScriptedService()
 
@@ -135,34 +134,27 @@ def test_while_the_service_is_away_messages_stay_with_the_broker_and_go_out_afte
             return
         raise httpx.ConnectError("refused")
 
-    async def before():
-        service.script = away
-        async with bench(tmp_path, broker, service) as it:
-            for number in range(30):
-                await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": number}, "key": f"k{number}"})
-            await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 30}})
-            await it.until(lambda: it.front.counts["held_back"] >= 31)
+    def held() -> list[float]:
+        return [each["retry_after_s"] for each in it.device.of(TopicKind.NOTICE) if "retry_after_s" in each]
 
-            def held() -> list[float]:
-                return [each["retry_after_s"] for each in it.device.of(TopicKind.NOTICE) if "retry_after_s" in each]
-
-            await it.until(held)  # it travels as the readings do, and is not acknowledged
-            assert held() == [60.0], "one notice, so that the device fills its own outbox and not the queue"
-            assert it.device.stored() == []
-
-    async def after():
-        service.script = lambda _request: None
-        async with bench(tmp_path, broker, service) as it:
-            await it.until(lambda: len(service.readings) == 31)
-            await it.until(lambda: sorted(it.device.stored()) == sorted(f"k{number}" for number in range(30)))
-
-    asyncio.run(before())
+    service.script = away
+    async with bench(tmp_path, broker, service) as it:
+        for number in range(30):
+            await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": number}, "key": f"k{number}"})
+        await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 30}})
+        await it.until(lambda: it.front.counts["held_back"] >= 31)
+        await it.until(held)  # it travels as the readings do, and is not acknowledged
+        assert held() == [60.0], "one notice, so that the device fills its own outbox and not the queue"
+        assert it.device.stored() == []
     assert service.readings == []
-    asyncio.run(after())
+    service.script = lambda _request: None
+    async with bench(tmp_path, broker, service) as it:
+        await it.until(lambda: len(service.readings) == 31)
+        await it.until(lambda: sorted(it.device.stored()) == sorted(f"k{number}" for number in range(30)))
     assert sorted(each["sensor_data"]["t"] for each in service.readings) == list(range(31))
 
 
-def test_commands_go_to_a_device_that_comes_and_when_they_are_sent_but_never_after_their_end(broker, tmp_path):
+async def test_commands_go_to_a_device_that_comes_and_when_they_are_sent_but_never_after_their_end(broker, tmp_path):
     service = ScriptedService()
     service.send(DEVICE, "c/1")
     service.send(DEVICE, "over", expires_at="2020-01-01T00:00:00Z")
@@ -170,75 +162,62 @@ def test_commands_go_to_a_device_that_comes_and_when_they_are_sent_but_never_aft
     def ids(it: Bench) -> list[str]:
         return [each["id"] for each in it.device.of(TopicKind.COMMAND) if each["status"] == "queued"]
 
-    async def play():
-        async with bench(tmp_path, broker, service, commands={"poll_s": 0.1}) as it:
-            assert service.count("GET", f"/devices/{DEVICE}/commands") == 0, "it is not there"
-            await it.publish(topics.status(DEVICE), b"online", retain=True)
-            await it.until(lambda: ids(it) == ["c/1"])
-            assert abs(it.device.of(TopicKind.NOTICE)[0]["time"] is not None)
-            service.send(DEVICE, "c2")
-            await it.until(lambda: ids(it) == ["c/1", "c2"])
-            service.commands[DEVICE][-1]["status"] = "canceled"
-            await it.until(lambda: [e["id"] for e in it.device.of(TopicKind.COMMAND)][-1:] == ["c2"], 20)
-            await it.until(lambda: it.device.of(TopicKind.COMMAND)[-1]["status"] == "canceled")
-            result = {"status": "succeeded", "key": "r"}
-            await it.publish(topics.result(DEVICE, "c/1"), result)
-            await it.until(lambda: it.device.stored() == ["r"])
-            assert service.results[DEVICE, "c/1"] == [{"status": "succeeded"}]
-            await it.publish(topics.result(DEVICE, "made-up"), {"status": "failed", "key": "x"})
-            await it.until(lambda: it.device.of(TopicKind.RECEIPTS)[-1]["refused"])
-            await it.publish(topics.status(DEVICE), b"offline", retain=True)
-            await it.publish(topics.status(DEVICE), b"perhaps")
-            await it.until(lambda: it.front.counts["bad_status"])
-            asked = service.count("GET", f"/devices/{DEVICE}/commands")
-            await asyncio.sleep(0.5)
-            assert service.count("GET", f"/devices/{DEVICE}/commands") <= asked + 1
-        await asyncio.sleep(0.2)
-        assert it.device.of(TopicKind.STATUS)[-1] == {"status": "offline"}, "the gateway says that it leaves"
-
-    asyncio.run(play())
+    async with bench(tmp_path, broker, service, commands={"poll_s": 0.1}) as it:
+        assert service.count("GET", f"/devices/{DEVICE}/commands") == 0, "it is not there"
+        await it.publish(topics.status(DEVICE), b"online", retain=True)
+        await it.until(lambda: ids(it) == ["c/1"])
+        assert it.device.of(TopicKind.NOTICE)[0]["time"] is not None
+        service.send(DEVICE, "c2")
+        await it.until(lambda: ids(it) == ["c/1", "c2"])
+        service.commands[DEVICE][-1]["status"] = "canceled"
+        await it.until(lambda: [e["id"] for e in it.device.of(TopicKind.COMMAND)][-1:] == ["c2"], 20)
+        await it.until(lambda: it.device.of(TopicKind.COMMAND)[-1]["status"] == "canceled")
+        result = {"status": "succeeded", "key": "r"}
+        await it.publish(topics.result(DEVICE, "c/1"), result)
+        await it.until(lambda: it.device.stored() == ["r"])
+        assert service.results[DEVICE, "c/1"] == [{"status": "succeeded"}]
+        await it.publish(topics.result(DEVICE, "made-up"), {"status": "failed", "key": "x"})
+        await it.until(lambda: it.device.of(TopicKind.RECEIPTS)[-1]["refused"])
+        await it.publish(topics.status(DEVICE), b"offline", retain=True)
+        await it.publish(topics.status(DEVICE), b"perhaps")
+        await it.until(lambda: it.front.counts["bad_status"])
+        asked = service.count("GET", f"/devices/{DEVICE}/commands")
+        await asyncio.sleep(0.5)
+        assert service.count("GET", f"/devices/{DEVICE}/commands") <= asked + 1
+    await asyncio.sleep(0.2)
+    assert it.device.of(TopicKind.STATUS)[-1] == {"status": "offline"}, "the gateway says that it leaves"
 
 
-def test_after_a_restart_the_gateway_knows_who_is_there(broker, tmp_path):
+async def test_after_a_restart_the_gateway_knows_who_is_there(broker, tmp_path):
     service = ScriptedService()
     service.send(DEVICE, "c1")
 
-    async def play(count):
+    for count in (1, 2):
         async with bench(tmp_path, broker, service) as it:
             if count == 1:
                 await it.publish(topics.status(DEVICE), b"online", retain=True)
-            await it.until(lambda: len(it.device.of(TopicKind.COMMAND)) >= 1)
-
-    for count in (1, 2):
-        asyncio.run(play(count))
+            await it.until(lambda it=it: len(it.device.of(TopicKind.COMMAND)) >= 1)
 
 
-def test_retained_readings_are_stored_once(broker, tmp_path):
+async def test_retained_readings_are_stored_once(broker, tmp_path):
     service = ScriptedService()
-
-    async def play(count):
+    for count in (1, 2, 3):
         async with bench(tmp_path, broker, service) as it:
             await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": count}}, retain=count == 1)
-            await it.until(lambda: len(service.readings) == count)
-
-    for count in (1, 2, 3):
-        asyncio.run(play(count))
+            await it.until(lambda count=count: len(service.readings) == count)
     assert [each["sensor_data"]["t"] for each in service.readings] == [1, 2, 3]
 
 
-def test_a_revoked_device_is_served_no_more_and_a_new_one_at_once(broker, tmp_path):
+async def test_a_revoked_device_is_served_no_more_and_a_new_one_at_once(broker, tmp_path):
     service = ScriptedService()
 
-    async def play():
-        async with bench(tmp_path, broker, service) as it:
-            it.gateway.tokens.revoke(DEVICE)
-            await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 1}})
-            await it.until(lambda: it.front.counts["unknown_device"] == 1)
-            it.gateway.issue(DEVICE)
-            await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 2}})
-            await it.until(lambda: len(service.readings) == 1)
-
-    asyncio.run(play())
+    async with bench(tmp_path, broker, service) as it:
+        it.gateway.tokens.revoke(DEVICE)
+        await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 1}})
+        await it.until(lambda: it.front.counts["unknown_device"] == 1)
+        it.gateway.issue(DEVICE)
+        await it.publish(topics.sensor_data(DEVICE), {"sensor_data": {"t": 2}})
+        await it.until(lambda: len(service.readings) == 1)
 
 
 def test_a_broker_that_is_not_there_or_refuses_is_told(start_mosquitto, tmp_path):

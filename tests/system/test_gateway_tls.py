@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from contextlib import asynccontextmanager
@@ -16,6 +15,8 @@ from gateway.certificates import make_certificates
 from gateway.config import HttpConfig
 from gateway.http_server import serving
 from tests.support.scripted_service import ScriptedService, running_gateway
+
+pytestmark = pytest.mark.anyio
 
 
 @asynccontextmanager
@@ -34,26 +35,19 @@ async def get(server, token, authority):
 
 
 @pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
-def test_on_every_address_it_is_reached_by_both_kinds(tmp_path):
+async def test_on_every_address_it_is_reached_by_both_kinds(tmp_path):
     files = make_certificates(tmp_path, ["127.0.0.1", "::1"], datetime.now(UTC))
 
-    async def play():
-        async with front(tmp_path, files.certificate, files.private_key, host="::") as (server, token):
-            port = server.rsplit(":", 1)[1]
-            assert server == f"https://[::]:{port}"
-            for host in ("127.0.0.1", "[::1]"):
-                assert await get(f"https://{host}:{port}", token, files.authority) == 200
-
-    asyncio.run(play())
+    async with front(tmp_path, files.certificate, files.private_key, host="::") as (server, token):
+        port = server.rsplit(":", 1)[1]
+        assert server == f"https://[::]:{port}"
+        for host in ("127.0.0.1", "[::1]"):
+            assert await get(f"https://{host}:{port}", token, files.authority) == 200
 
 
-def test_files_that_are_no_certificate_and_a_port_in_use_are_told_with_the_fix(tmp_path):
+async def test_files_that_are_no_certificate_and_a_port_in_use_are_told_with_the_fix(tmp_path):
     files = make_certificates(tmp_path / "a", ["gw"], datetime.now(UTC))
     other = make_certificates(tmp_path / "b", ["gw"], datetime.now(UTC))
-
-    async def start(certificate, key, port=0):
-        async with front(tmp_path, certificate, key, port):
-            raise AssertionError("it has started")
 
     for certificate, key, said in (
         (tmp_path / "missing.pem", files.private_key, "No such file"),
@@ -61,11 +55,9 @@ def test_files_that_are_no_certificate_and_a_port_in_use_are_told_with_the_fix(t
         (files.private_key, None, "are no certificate"),
     ):
         with pytest.raises(ConfigurationError, match=said):
-            asyncio.run(start(certificate, key))
-
-    async def twice():
-        async with front(tmp_path, None, None) as (server, _):
-            with pytest.raises(OSError, match="in use.*; end what listens there"):
-                await start(None, None, int(server.rsplit(":", 1)[1]))
-
-    asyncio.run(twice())
+            async with front(tmp_path, certificate, key):
+                pass
+    async with front(tmp_path, None, None) as (server, _):
+        with pytest.raises(OSError, match="in use.*; end what listens there"):
+            async with front(tmp_path, None, None, int(server.rsplit(":", 1)[1])):
+                pass
