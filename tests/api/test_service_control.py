@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.service_running import client, running
 
+
 @pytest.fixture
 def bench():
     with running() as bench:
