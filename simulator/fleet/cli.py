@@ -374,10 +374,7 @@ async def _audit(run: Path, way: Target, ended_s: float | None) -> AuditRecord:
     "that have no device left then.  [default: all that carry the mark]",
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was removed as JSON.")
-def cleanup_command(
-    *, target: TargetOptions, may_load: Permit, prefix: str | None, dry_run: bool, as_json: bool
-) -> ExitCode:
+def cleanup_command(*, target: TargetOptions, may_load: Permit, prefix: str | None, dry_run: bool) -> ExitCode:
     """Take away what fleet runs made on a target: products that carry their mark, with their devices.
 
     What belongs to anybody else is left alone. Exit codes: 0 nothing is left, 2 usage or wrong keys, 5 the target
@@ -395,10 +392,7 @@ def cleanup_command(
                 return await clean_up(client, on_progress, prefix=prefix or "", dry_run=dry_run)
 
     devices, products, names = asyncio.run(clean())
-    if as_json:
-        click.echo(f'{{"products": {products}, "devices": {devices}}}')
-    else:
-        verb = "would be removed" if dry_run else "removed"
-        of = f" ({', '.join(names)})" if names else ""
-        click.echo(f"{plural(devices, 'device')} of {plural(products, 'product')}{of} {verb}")
+    verb = "would be removed" if dry_run else "removed"
+    of = f" ({', '.join(names)})" if names else ""
+    click.echo(f"{plural(devices, 'device')} of {plural(products, 'product')}{of} {verb}")
     return ExitCode.GOOD

@@ -29,7 +29,6 @@ MARK: Final = "fleet-simulator"
 """``metadata.made_by`` of every product, and the begin of every device's name: cleanup goes by it."""
 _PLAIN: Final = frozenset({"name", "category", "model", "description"})
 """The members of a product that the specification names."""
-_TOLD_EVERY: Final = 100
 
 BUILT_IN: Final = "climate-node"
 """Whose commands the virtual devices understand."""
@@ -85,7 +84,7 @@ async def provision(
         client: how to ask the target.
         wanted: the product as its file has it; the mark is added.
         identifiers: one for each device.
-        on_progress: called now and then, with how many devices are there and how many are wanted.
+        on_progress: called with how many devices are there and how many are wanted.
         scenario: whose devices they are.
         user_id: account that the devices are linked to.
 
@@ -117,8 +116,7 @@ async def provision(
             nameless.append(identifier)
             return
         found[identifier] = device_id
-        if len(found) % _TOLD_EVERY == 0:
-            on_progress(len(found), total)
+        on_progress(len(found), total)
 
     await for_each([each for each in enumerate(identifiers) if each[1] not in found], register)
     if nameless:
@@ -197,7 +195,7 @@ async def clean_up(
 
     Args:
         client: how to ask the target.
-        on_progress: called now and then, with how many devices are gone and how many there were.
+        on_progress: called with how many devices are gone and how many there were.
         prefix: only devices whose identifier begins with it, and the products that are then without any device.
         dry_run: only count.
 
@@ -235,11 +233,9 @@ async def clean_up(
         nonlocal gone
         await _delete(client, paths.onboarding_device(device.device_id))
         gone += 1
-        if gone % _TOLD_EVERY == 0:
-            on_progress(gone, len(chosen))
+        on_progress(gone, len(chosen))
 
     await for_each(chosen, remove)
-    on_progress(gone, len(chosen))
     for product_id in product_ids:
         await _delete(client, paths.product(product_id))
     return count
