@@ -191,6 +191,10 @@ class DeviceFinding:
     keys: tuple[str, ...] = ()
 
 
+WRONGS: Final = ("lost", "doubled", "altered", "unknown")
+"""Members of :class:`StreamAudit` that are to be 0, the gravest first."""
+
+
 @dataclass(frozen=True, slots=True)
 class StreamAudit:
     """The audit of readings, or of commands.
@@ -222,6 +226,11 @@ class StreamAudit:
     refused: int = 0
     resent_ambiguous: int = 0
     misdated: int = 0
+
+    @property
+    def wrong(self) -> str:
+        """What is wrong, such as ``2 lost, 1 altered``; empty when nothing is."""
+        return ", ".join(f"{getattr(self, kind):,} {kind}" for kind in WRONGS if getattr(self, kind))
 
 
 @dataclass(frozen=True, slots=True)

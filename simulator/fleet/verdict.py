@@ -11,7 +11,6 @@ from simulator.fleet.record import (
     RunRecord,
     Search,
     StepWord,
-    StreamAudit,
     Verdict,
     VerdictStatus,
     WorkerGap,
@@ -97,18 +96,7 @@ def without_reports(verdict: Verdict, missing: Sequence[str]) -> Verdict:
 def _losses(audit: AuditRecord | None) -> list[str]:
     if audit is None:
         return []
-    found = ((name, _wrong(stream), stream.sent) for name, stream in audit.streams)
-    return [f"{name}: {wrong} of {sent:,} sent" for name, wrong, sent in found if wrong]
-
-
-def _wrong(stream: StreamAudit) -> str:
-    counts = {
-        "lost": stream.lost,
-        "doubled": stream.doubled,
-        "altered": stream.altered,
-        "stored but never sent": stream.unknown,
-    }
-    return ", ".join(f"{count:,} {word}" for word, count in counts.items() if count)
+    return [f"{name}: {stream.wrong} of {stream.sent:,} sent" for name, stream in audit.streams if stream.wrong]
 
 
 def _unaudited(found: RunRecord) -> list[str]:

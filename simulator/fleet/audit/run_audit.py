@@ -73,8 +73,7 @@ def offers_of(run: Path) -> frozenset[str]:
 
 def exit_code_of_audit(audit: AuditRecord) -> ExitCode:
     """How a command that only audits ends its process."""
-    streams = [stream for stream in (audit.readings, audit.commands) if stream is not None]
-    if any(stream.lost or stream.doubled or stream.altered or stream.unknown for stream in streams):
+    if any(stream.wrong for _, stream in audit.streams):
         return ExitCode.DATA_LOST
     if audit.failures:
         return ExitCode.CHECK_FAILED
@@ -203,11 +202,12 @@ _OF_COMMANDS: Final = {
 
 def _sentences(readings: Sums, commands: Sums | None, rules: AuditRules, read: ReadBack) -> Iterator[str]:
     counted = f"{readings['sent']:,} sent, {readings['accepted']:,} accepted, {readings['stored']:,} given back"
-    yield f"readings: {counted}{_wrong(readings)}"
+    yield "readings: " + ", ".join(filter(None, (counted, _stream(readings).wrong)))
     yield from _said(_OF_READINGS, readings)
     if commands is not None:
         counted = f"{commands['sent']:,} sent, {commands['accepted']:,} accepted, {commands['stored']:,} listed"
-        yield f"commands: {counted}, {commands['effects']:,} effects{_wrong(commands)}"
+        effects = f"{commands['effects']:,} effects"
+        yield "commands: " + ", ".join(filter(None, (counted, effects, _stream(commands).wrong)))
         yield from _said(_OF_COMMANDS, commands)
     if readings["sent"] and RECORDED_AT not in rules.offers and rules.dialect.recorded_at_reading is None:
         yield "the service takes no recorded_at: readings are identified by number, and their times cannot be compared"
@@ -220,11 +220,6 @@ def _sentences(readings: Sums, commands: Sums | None, rules: AuditRules, read: R
 
 def _said(sentences: Mapping[str, str], sums: Sums) -> Iterator[str]:
     return (sentence.format(sums[name]) for name, sentence in sentences.items() if sums[name])
-
-
-def _wrong(sums: Sums) -> str:
-    kinds = ("lost", "doubled", "altered", "unknown")
-    return "".join(f", {sums[kind]:,} {kind}" for kind in kinds if sums[kind])
 
 
 def audit_text(audit: AuditRecord) -> str:

@@ -16,10 +16,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
-from simulator.fleet.record import RunRecord, VerdictStatus
+from simulator.fleet.record import WRONGS, RunRecord, VerdictStatus
 from simulator.fleet.report.figures import spans_with_drain
 from simulator.fleet.report.formatting import VERDICT_WORDS
-from simulator.fleet.report.summary import WRONGS
 
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _INCOMPLETE: Final = {VerdictStatus.INCONCLUSIVE, VerdictStatus.UNREACHABLE, VerdictStatus.INTERRUPTED}

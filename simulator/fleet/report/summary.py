@@ -11,7 +11,7 @@ from rich.text import Text
 
 from simulator.fleet.metrics.ages import AGE_OPERATIONS
 from simulator.fleet.outcomes import HELD, OutcomeClass
-from simulator.fleet.record import AuditRecord, RunRecord, StepWord, ThresholdResult, VerdictStatus
+from simulator.fleet.record import WRONGS, AuditRecord, RunRecord, StepWord, ThresholdResult, VerdictStatus
 from simulator.fleet.report.figures import errors_of, run_figures, search_rows
 from simulator.fleet.report.formatting import DASH, clock_text, count_text, headline, time_text
 
@@ -31,8 +31,6 @@ _NARROW: Final = 110
 """Columns of a terminal in which not all percentiles have room: a figure that is cut off is worse than none."""
 _ERRORS_SHOWN: Final = 10
 NOTHING_WRONG: Final = "nothing lost, doubled or altered"
-WRONGS: Final = ("lost", "doubled", "altered", "unknown")
-"""Members of :class:`StreamAudit` that ought to be 0, the gravest first."""
 
 
 def print_summary(console: Console, record: RunRecord) -> None:
