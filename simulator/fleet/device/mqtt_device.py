@@ -249,11 +249,8 @@ class MqttDevice(Device):
 
     def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
         """Note that there is no connection any more, or that it was never made."""
-        now = self.moment(now_s)
-        request = self.posted
-        if request is not None:
-            self._measure(self._stage(request), OutcomeClass.TRANSPORT, request, now_s)
-            self.unsettled(request, error, now)
+        if self.posted is not None:
+            self._fail(self.posted, OutcomeClass.TRANSPORT, error, self.moment(now_s))
         if not self._is_up:
             self._measure_attempt(outcome, now_s)
         # Two clients with one id throw each other out: each waits ever longer.
@@ -350,7 +347,7 @@ class MqttDevice(Device):
             self.fleet.observer.faulted(MqttOperation.RECEIPT, self.index, self.fault)
 
     def _fail(self, request: Request, outcome: OutcomeClass, error: ServiceError, now: Moment) -> None:
-        """No acknowledgement, or no receipt: the same goes again after a while, with the same keys."""
+        """No acknowledgement, or no receipt, or no session: the same goes again after a while, with the same keys."""
         operation = self._stage(request)
         self._measure(operation, outcome, request, now.monotonic_s)
         self._settle_due_s = NEVER

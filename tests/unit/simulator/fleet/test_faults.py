@@ -82,17 +82,6 @@ def test_faults_come_one_after_the_other_and_what_is_spoiled_has_no_copies():
     assert (spoiled != body, more) == (True, 0)
 
 
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        ({"kind": "frozen"}, "does not match any of the expected tags"),
-        ({"kind": "frozen_sensor", "duration_s": 0}, "duration_s"),
-        ({"kind": "frozen_sensor", "reading": "x"}, "Extra inputs"),
-        ({"kind": "clock_jump", "jump_s": 0}, "stays where it is"),
-        ({"kind": "duplicates", "copies": 0}, "copies"),
-    ],
-)
-def test_what_is_no_fault_is_refused(document, said):
-    with pytest.raises(ValidationError) as caught:
-        a_fault(**document)
-    assert said in str(caught.value)
+def test_a_clock_that_jumps_nowhere_is_refused():
+    with pytest.raises(ValidationError, match="stays where it is"):
+        a_fault(kind="clock_jump", jump_s=0)
