@@ -45,6 +45,8 @@ from simulator.wire.client import ServiceClient
 from simulator.wire.limits import QUOTA_PER_MINUTE
 
 DEVICES_MAX: Final = 500
+MODEL: Final = DeviceModel(interval_s=10.0)
+"""Of the virtual devices."""
 _USER_ID: Final = "up-user"
 LOOPBACK: Final = "127.0.0.1"
 
@@ -56,11 +58,6 @@ class UpSettings(Settings):
     port: Port = 8080
     data_dir: DataDir = None
     devices: Annotated[int, Field(ge=0, le=DEVICES_MAX), Option("--devices", "How many virtual devices.")] = 0
-    interval_s: Annotated[
-        float,
-        Field(ge=0.1, le=86_400),
-        Option("--interval", "Seconds between two readings of a virtual device."),
-    ] = 10.0
     rate_limit: RateLimit = QUOTA_PER_MINUTE
     gateway: Annotated[
         bool, Option("--no-gateway", "Leave out the broker, the gateway, and the two devices that wait for an agent.")
@@ -165,7 +162,7 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
         if settings.devices:
             labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
             up.devices = _register(up, labels)
-            fleet = ends.enter_context(_make_fleet(up, settings))
+            fleet = ends.enter_context(_make_fleet(up))
             fleet.switch_on()
             up._parts.append(fleet.look)
         here = Target(up.base_url, (keys,))
@@ -206,9 +203,8 @@ def _register(up: Up, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity
     return tuple(identities)
 
 
-def _make_fleet(up: Up, settings: UpSettings) -> FleetThread:
+def _make_fleet(up: Up) -> FleetThread:
     with ServiceClient(up.base_url, KeyPair(up.keys.api_key, up.keys.secret_key)) as client:
         offers = client.discover().extensions
     headers = {"x-api-key": up.keys.api_key, "x-secret-key": up.keys.secret_key.reveal()}
-    model = DeviceModel(interval_s=settings.interval_s)
-    return FleetThread(FleetTarget(up.base_url, headers, offers), up.devices, model, seed=1)
+    return FleetThread(FleetTarget(up.base_url, headers, offers), up.devices, MODEL, seed=1)

@@ -11,11 +11,10 @@ from typing import Any, Final
 import click
 
 from simulator.exit_codes import ExitCode
-from simulator.fleet.device.model import DeviceModel
 from simulator.interrupts import terminations_as_interrupts
 from simulator.keys import curl_line
 from simulator.options import make_options, take_settings
-from simulator.up import Up, UpSettings, running_up
+from simulator.up import MODEL, Up, UpSettings, running_up
 
 _LOOK_S: Final = 1.0
 
@@ -70,11 +69,11 @@ def show_screen(up: Up, settings: UpSettings) -> None:
         click.echo(f"  {text}")
     if up.enroll:
         click.echo(f"\nOn the board, with device-agent installed, within an hour:\n  {up.enroll}")
-    needed = quota_needed(settings.devices, settings.interval_s, DeviceModel().wait_s)
+    needed = round(settings.devices * (60 / MODEL.wait_s + 60 / MODEL.interval_s))  # held polls, and readings
     if 0 < settings.rate_limit < needed:
         click.echo(
             f"\nThe devices need about {needed} requests a minute and the quota is {settings.rate_limit}: the service "
-            "will make them wait; raise --rate-limit or --interval"
+            "will make them wait; raise --rate-limit"
         )
     click.echo("\nCtrl-C ends it.")
 
@@ -90,11 +89,6 @@ def _commands(up: Up) -> list[str]:
     command = json.dumps({"device_id": device_id, "command_payload": {"command": "ping"}})
     send = curl_line(up.base_url, up.keys, "/commands/send", command)
     return [*agents, send, curl_line(up.base_url, up.keys, f"/devices/{device_id}/commands")]
-
-
-def quota_needed(devices: int, interval_s: float, wait_s: float) -> int:
-    """Requests in a minute that so many quiet devices make: their held polls and their readings."""
-    return round(devices * (60 / wait_s + 60 / interval_s))
 
 
 @click.command(
