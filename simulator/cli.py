@@ -112,7 +112,6 @@ def _name_variables(command: click.Command, prefix: str) -> None:
     context_settings={
         "help_option_names": ["-h", "--help"],
         "show_default": True,
-        "auto_envvar_prefix": _PREFIX,
         "max_content_width": 110,
     },
 )

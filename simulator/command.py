@@ -23,7 +23,6 @@ from gateway.client import SendCommand
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode
 from simulator.file_lock import lock_file
-from simulator.terminal import option
 from simulator.wire.client import ServiceClient
 from simulator.wire.limits import TTL_DEFAULT_S
 
@@ -31,37 +30,41 @@ _LOOK_EVERY_S: Final = 0.5
 _MODE: Final = 0o600
 
 
-@click.group("command", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_COMMAND"})
+@click.group("command")
 def command_group() -> None:
     """Send commands to devices, signed or not."""
 
 
 @command_group.command("send")
 @takes_access
-@option("--device", "device_id", required=True, help="The device's id.")
-@option("--payload", required=True, help="The command_payload: a JSON object, @FILE, or @- for standard input.")
-@option(
+@click.option("--device", "device_id", required=True, help="The device's id.")
+@click.option("--payload", required=True, help="The command_payload: a JSON object, @FILE, or @- for standard input.")
+@click.option(
     "--ttl",
     "ttl_s",
     type=click.IntRange(1, TTL_MAX_S),
     help="Seconds that the command waits for its device, on a service with command-ttl.",
 )
-@option("--sign", "key_file", type=click.Path(path_type=Path), help="Sign with this private key (device-agent keys).")
-@option(
+@click.option(
+    "--sign", "key_file", type=click.Path(path_type=Path), help="Sign with this private key (device-agent keys)."
+)
+@click.option(
     "--counter-file",
     type=click.Path(path_type=Path),
     show_default="the --sign file with .counter at the end",
     help="Where the key's counter is kept; one file for each key.",
 )
-@option(
+@click.option(
     "--lifetime",
     "lifetime_s",
     type=click.FloatRange(min=1),
     show_default="--ttl, or an hour",
     help="Seconds that the signature holds; the device runs nothing after that.",
 )
-@option("--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for the command's end.")
-@option("--json", "as_json", is_flag=True, help="Print the command's record as JSON.")
+@click.option(
+    "--wait", "wait_s", type=click.FloatRange(min=0), default=0.0, help="Seconds to wait for the command's end."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the command's record as JSON.")
 def send_command(
     *,
     access: ServiceAccess,

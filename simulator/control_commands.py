@@ -12,20 +12,20 @@ from rich.table import Table
 
 from agent.wire.paths import segment
 from agent.wire.secret import Secret
-from simulator.terminal import Console, option
+from simulator.terminal import Console
 from simulator.wire.control import ControlClient
 
 _FAULTS: Final = "/_emulator/faults"
 _ACCOUNTS: Final = "/_emulator/accounts"
 _WIDEST: Final = 100_000
 _OPTIONS: Final = (
-    option(
+    click.option(
         "--base-url",
         default="http://127.0.0.1:8080",
         help="Address of the service; on this machine, or with a control token.",
     ),
-    option("--control-token", help="The service's control token, where it has one; it is shown at its start."),
-    option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
+    click.option("--control-token", help="The service's control token, where it has one; it is shown at its start."),
+    click.option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with one request."),
 )
 
 
@@ -45,7 +45,7 @@ def _takes_control(command: Callable[..., None]) -> Callable[..., None]:
     return functools.reduce(lambda made, add: add(made), reversed(_OPTIONS), wrapper)
 
 
-@click.group("faults", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_FAULTS"})
+@click.group("faults")
 def faults_group() -> None:
     """Make a running local service fail on purpose: docs/faults.md has every effect.
 
@@ -56,14 +56,14 @@ def faults_group() -> None:
 @faults_group.command("add")
 @click.argument("effect")
 @_takes_control
-@option("--method", help="Only requests with this method.")
-@option("--path", help="Only this path: /devices/{device_id}/commands, or one with ids in it.")
-@option("--device-id", help="Only requests that name this device.")
-@option("--account-id", help="Only requests of this account: its id, its name or one of its keys.")
-@option("--after", type=click.IntRange(min=0), help="Not the first so many requests that fit.")
-@option("--next", "next_", type=click.IntRange(min=1), help="So many times, then never again.")
-@option("--probability", type=click.FloatRange(0, 1, min_open=True), help="Of each request, by chance.")
-@option("--json", "as_json", is_flag=True, help="Print the fault as JSON.")
+@click.option("--method", help="Only requests with this method.")
+@click.option("--path", help="Only this path: /devices/{device_id}/commands, or one with ids in it.")
+@click.option("--device-id", help="Only requests that name this device.")
+@click.option("--account-id", help="Only requests of this account: its id, its name or one of its keys.")
+@click.option("--after", type=click.IntRange(min=0), help="Not the first so many requests that fit.")
+@click.option("--next", "next_", type=click.IntRange(min=1), help="So many times, then never again.")
+@click.option("--probability", type=click.FloatRange(0, 1, min_open=True), help="Of each request, by chance.")
+@click.option("--json", "as_json", is_flag=True, help="Print the fault as JSON.")
 def add_fault(*, client: ControlClient, effect: str, as_json: bool, **given: Any) -> None:
     """Have requests meet EFFECT, after the faults that are there.
 
@@ -77,7 +77,7 @@ def add_fault(*, client: ControlClient, effect: str, as_json: bool, **given: Any
 
 @faults_group.command("list")
 @_takes_control
-@option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_faults(*, client: ControlClient, as_json: bool) -> None:
     """All faults in the order in which they are asked, with how many requests fitted and met each."""
     found = client.request("GET", _FAULTS)
@@ -108,7 +108,7 @@ def _show(members: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-@click.group("accounts", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_ACCOUNTS"})
+@click.group("accounts")
 def accounts_group() -> None:
     """Accounts of a running local service, each with products, devices and keys of its own.
 
@@ -118,9 +118,9 @@ def accounts_group() -> None:
 
 @accounts_group.command("add")
 @_takes_control
-@option("--name", help="Unique on the service; made when absent.")
-@option("--quota", type=click.IntRange(min=0), help="Requests of each key in a minute, 0 = no limit.")
-@option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
+@click.option("--name", help="Unique on the service; made when absent.")
+@click.option("--quota", type=click.IntRange(min=0), help="Requests of each key in a minute, 0 = no limit.")
+@click.option("--json", "as_json", is_flag=True, help="Print the account as JSON.")
 def add_account(*, client: ControlClient, as_json: bool, **given: Any) -> None:
     """Make an account, and print its key pair: the secret is shown this once."""
     made = client.request("POST", _ACCOUNTS, {name: value for name, value in given.items() if value is not None})
@@ -132,7 +132,7 @@ def add_account(*, client: ControlClient, as_json: bool, **given: Any) -> None:
 
 @accounts_group.command("list")
 @_takes_control
-@option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def list_accounts(*, client: ControlClient, as_json: bool) -> None:
     """All accounts with their public keys."""
     found = client.request("GET", _ACCOUNTS)

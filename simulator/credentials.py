@@ -36,7 +36,6 @@ takes_ca_file = click.option(
     "--ca-file",
     type=click.Path(path_type=Path),
     callback=_check_ca_file,
-    show_envvar=True,
     help="PEM file with the authorities that alone are trusted over TLS.  [default: the system's]",
 )
 """Add the option that says whom to trust; no other environment variable adds to it."""
@@ -59,9 +58,7 @@ _OPTIONS: Final = (
         type=_FILE,
         help="Instead of keys: the file of 'fleet-simulator login', which knows the address, or a bearer token.",
     ),
-    click.option(
-        "--timeout-s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Patience with a request."
-    ),
+    click.option("--timeout-s", type=click.FloatRange(min=0.1), default=10.0, help="Patience with a request."),
 )
 
 

@@ -1,11 +1,10 @@
-"""What the commands of ``fleet-simulator`` share: options, wrong use as one line, what is printed, progress."""
+"""What the commands of ``fleet-simulator`` share: wrong use as one line, what is printed, progress."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from typing import Any, Final
 
 import click
@@ -17,8 +16,6 @@ from rich.segment import Segment
 from agent.text import escape, unescaped
 from simulator.exit_codes import ExitCode
 
-option = partial(click.option, show_default=True, show_envvar=True)
-"""An option whose help shows its default and its environment variable."""
 _LINES: Final = 4
 
 

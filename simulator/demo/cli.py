@@ -12,19 +12,21 @@ from simulator.demo.folder import open_folder
 from simulator.demo.story import Demo, Verdict
 from simulator.exit_codes import ExitCode
 from simulator.interrupts import terminations_as_interrupts
-from simulator.terminal import Console, option
+from simulator.terminal import Console
 from simulator.whole_files import write_whole
 
 
 @click.command("demo", short_help="The whole story in under a minute, proven, with a report.")
-@option(
+@click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=Path("demo-output"),
     help="Folder for report, data and logs; what an earlier demo left there is replaced.",
 )
-@option("--devices", type=click.IntRange(1, 200), default=20, help="How many virtual devices, beside the real agent.")
-@option("--seed", type=int, default=1, help="Of what the virtual devices measure.")
+@click.option(
+    "--devices", type=click.IntRange(1, 200), default=20, help="How many virtual devices, beside the real agent."
+)
+@click.option("--seed", type=int, default=1, help="Of what the virtual devices measure.")
 def demo_command(*, out: Path, devices: int, seed: int) -> int:
     """Play the whole story on this machine and prove that nothing was lost and nothing happened twice.
 

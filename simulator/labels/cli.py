@@ -22,7 +22,7 @@ from simulator.labels.make import DEFAULT_FORMATS, FORMATS, Batch, make_labels
 from simulator.labels.manifest import as_csv
 from simulator.labels.payload import open_payload
 from simulator.labels.verify import Report, State, verify_labels
-from simulator.terminal import CommandLineError, Console, option, show_progress
+from simulator.terminal import CommandLineError, Console, show_progress
 from simulator.whole_files import cannot_write, write_whole
 from simulator.wire.qr import keys
 
@@ -35,13 +35,13 @@ _COLOURS: Final = {
 }
 _ROWS_MAX: Final = 200
 _FILE: Final = click.Path(path_type=Path)
-_json_option = option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-_out_option = option("--out", type=_FILE, required=True, help="Folder for what is made; made when missing.")
-_sign_key_option = option("--sign-key-file", type=_FILE, help="Sign with the key in this file (labels keygen).")
+_json_option = click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+_out_option = click.option("--out", type=_FILE, required=True, help="Folder for what is made; made when missing.")
+_sign_key_option = click.option("--sign-key-file", type=_FILE, help="Sign with the key in this file (labels keygen).")
 
 
 # The prefix is what the program gives it anyway; said here, it also holds when the group is used on its own.
-@click.group("labels", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_LABELS"})
+@click.group("labels")
 def labels_command() -> None:
     """QR labels: make them, each read back; find them in pictures; damage them; payloads that must be refused."""
 
@@ -51,39 +51,41 @@ def _words(text: str) -> list[str]:
 
 
 @labels_command.command("make")
-@option("--product-id", help="Product on every label; with --from, on every row that names none.")
-@option("--count", type=int, default=1, help="How many labels.")
-@option(
+@click.option("--product-id", help="Product on every label; with --from, on every row that names none.")
+@click.option("--count", type=int, default=1, help="How many labels.")
+@click.option(
     "--from",
     "devices",
     type=_FILE,
     help="Instead of --count, a table: CSV with device_identifier and, if wanted, product_id and name.",
 )
 @_out_option
-@option(
+@click.option(
     "--template",
     default=DEFAULT_TEMPLATE,
     help="Identifier of each device: {serial} stands for its number, {check} behind it for a check character.",
 )
-@option("--first-serial", type=int, help="The first number.  [default: 1, or the next that --ledger has]")
-@option(
+@click.option("--first-serial", type=int, help="The first number.  [default: 1, or the next that --ledger has]")
+@click.option(
     "--ledger",
     type=_FILE,
     help="File that remembers which serials are taken, so that two batches never overlap; made when missing.",
 )
-@option("--size-mm", type=float, help="Longest edge of a code with its margin.  [default: 25, or what a label holds]")
-@option("--dpi", type=int, default=300, help="Resolution of the printer; a module is a whole number of its dots.")
-@option(
+@click.option(
+    "--size-mm", type=float, help="Longest edge of a code with its margin.  [default: 25, or what a label holds]"
+)
+@click.option("--dpi", type=int, default=300, help="Resolution of the printer; a module is a whole number of its dots.")
+@click.option(
     "--formats",
     default=",".join(DEFAULT_FORMATS),
     help=f"What to write, separated by commas: {', '.join(FORMATS)}. pdf is the sheet, zpl for Zebra printers.",
 )
-@option(
+@click.option(
     "--sheet",
     default="a4",
     help="a4 or letter; the size of a label printer's labels in mm, such as 50x25; or a YAML file (docs/labels.md).",
 )
-@option("--profile", default="json", help="Form of the text: json, compact, or link:HOST.")
+@click.option("--profile", default="json", help="Form of the text: json, compact, or link:HOST.")
 @_sign_key_option
 @_json_option
 def make_command(*, profile: str, sign_key_file: Path | None, formats: str, as_json: bool, **options: Any) -> ExitCode:
@@ -139,8 +141,10 @@ def _print_batch(batch: Batch) -> None:
 
 
 @labels_command.command("keygen")
-@option("--out", type=_FILE, required=True, help="File for the private key; made with mode 600, never overwritten.")
-@option(
+@click.option(
+    "--out", type=_FILE, required=True, help="File for the private key; made with mode 600, never overwritten."
+)
+@click.option(
     "--kind",
     type=click.Choice(keys.KINDS),
     default=keys.ED25519,
@@ -169,10 +173,10 @@ def keygen_command(*, out: Path, kind: str, as_json: bool) -> None:
 
 @labels_command.command("verify")
 @click.argument("pictures", nargs=-1, required=True, type=_FILE)
-@option("--manifest", type=_FILE, help="Which labels should be there: manifest.json or .csv.")
-@option("--csv", "table", type=_FILE, help="File for the table as CSV.")
-@option("--overlap", is_flag=True, help="Pictures may show a label again; double is a second one in one picture.")
-@option("--dpi", type=int, default=300, help="Resolution at which a PDF is drawn.")
+@click.option("--manifest", type=_FILE, help="Which labels should be there: manifest.json or .csv.")
+@click.option("--csv", "table", type=_FILE, help="File for the table as CSV.")
+@click.option("--overlap", is_flag=True, help="Pictures may show a label again; double is a second one in one picture.")
+@click.option("--dpi", type=int, default=300, help="Resolution at which a PDF is drawn.")
 @_json_option
 def verify_command(
     *, pictures: tuple[Path, ...], manifest: Path | None, table: Path | None, overlap: bool, dpi: int, as_json: bool
@@ -220,8 +224,8 @@ def _print_report(report: Report) -> None:
 @labels_command.command("damage")
 @click.argument("pictures", nargs=-1, required=True, type=_FILE)
 @_out_option
-@option("--kinds", default=",".join(KINDS), help="Separated by commas.")
-@option("--seed", type=int, default=0, help="Another one puts scratches, stains and noise elsewhere.")
+@click.option("--kinds", default=",".join(KINDS), help="Separated by commas.")
+@click.option("--seed", type=int, default=0, help="Another one puts scratches, stains and noise elsewhere.")
 @_json_option
 def damage_command(*, pictures: tuple[Path, ...], out: Path, kinds: str, seed: int, as_json: bool) -> None:
     """Damage PICTURES of labels by ten kinds in five strengths, and store what zxing-cpp says of each result.
@@ -245,10 +249,10 @@ def damage_command(*, pictures: tuple[Path, ...], out: Path, kinds: str, seed: i
 
 @labels_command.command("corpus")
 @_out_option
-@option("--product-id", default=UNKNOWN_PRODUCT, help="A product without label_key.")
-@option("--signed-product-id", default="0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e22", help="A product with label_key.")
-@option("--sign-key-file", type=_FILE, help="The latter's key.  [default: one that everybody can make]")
-@option("--link-host", default="onboard.example.com", help="Host of good links.")
+@click.option("--product-id", default=UNKNOWN_PRODUCT, help="A product without label_key.")
+@click.option("--signed-product-id", default="0193b2f4-7e5c-7c3a-9b1e-2f6d4a8c0e22", help="A product with label_key.")
+@click.option("--sign-key-file", type=_FILE, help="The latter's key.  [default: one that everybody can make]")
+@click.option("--link-host", default="onboard.example.com", help="Host of good links.")
 @_json_option
 def corpus_command(
     *, out: Path, product_id: str, signed_product_id: str, sign_key_file: Path | None, link_host: str, as_json: bool

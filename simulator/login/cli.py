@@ -23,7 +23,6 @@ from simulator.file_lock import lock_file
 from simulator.login.errors import SignInEnded, SignInFailed, TokensNotStored
 from simulator.login.flow import HOST, PATH, Listener, SignIn
 from simulator.login.tokens import MAX_TOKEN_FILE_BYTES, MODE, TokenSet, read_tokens, renew, write_tokens
-from simulator.terminal import option
 from simulator.wire import paths
 
 DEFAULT_PORT: Final = 8976
@@ -34,35 +33,39 @@ _CHECK_EVERY_S: Final = 30.0
 _TRY_AGAIN_S: Final = 10.0
 
 
-@click.command("login", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_LOGIN"})
-@option("--base-url", required=True, help="Address of the service, such as http://127.0.0.1:8080.")
-@option("--auth-url", help="Authorization address, where it is not --base-url.")
-@option("--client-id", required=True, help="The partner application's client identifier.")
-@option(
+@click.command("login")
+@click.option("--base-url", required=True, help="Address of the service, such as http://127.0.0.1:8080.")
+@click.option("--auth-url", help="Authorization address, where it is not --base-url.")
+@click.option("--client-id", required=True, help="The partner application's client identifier.")
+@click.option(
     "--client-secret-file",
     type=_FILE,
     help="File with the secret of a confidential client. A public client has none and proves itself by PKCE.",
 )
-@option(
+@click.option(
     "--scope", default=DEFAULT_SCOPE, help="What to ask for, with spaces between; the default is what a device needs."
 )
 @takes_ca_file
-@option(
+@click.option(
     "--redirect-port",
     type=click.IntRange(1, 65535),
     default=DEFAULT_PORT,
     help=f"Register http://{HOST}:PORT{PATH} for the client: the service compares it to the letter.",
 )
-@option("--out", type=_FILE, default=Path("token.json"), help="File for the tokens, mode 600.")
-@option(
+@click.option("--out", type=_FILE, default=Path("token.json"), help="File for the tokens, mode 600.")
+@click.option(
     "--token-file",
     type=_FILE,
     help="File for the access token alone: what auth.token_file of device-agent names. It is good for an hour.",
 )
-@option("--keep", is_flag=True, help="Stay and renew. Where --out holds tokens already, nobody has to sign in.")
-@option("--browser/--no-browser", default=True, help="Open a browser here, or only print the address.")
-@option("--paste", is_flag=True, help="For a machine without a browser: paste the address that a browser ended at.")
-@option("--timeout", "timeout_s", type=click.FloatRange(min=1), default=300.0, help="Seconds to wait for the browser.")
+@click.option("--keep", is_flag=True, help="Stay and renew. Where --out holds tokens already, nobody has to sign in.")
+@click.option("--browser/--no-browser", default=True, help="Open a browser here, or only print the address.")
+@click.option(
+    "--paste", is_flag=True, help="For a machine without a browser: paste the address that a browser ended at."
+)
+@click.option(
+    "--timeout", "timeout_s", type=click.FloatRange(min=1), default=300.0, help="Seconds to wait for the browser."
+)
 def login_command(
     *, client_secret_file: Path | None, ca_file: Path | None, out: Path, token_file: Path | None, **given: Any
 ) -> None:

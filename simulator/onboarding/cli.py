@@ -30,7 +30,7 @@ from simulator.onboarding.patience import Patience
 from simulator.onboarding.run_file import MARK, DeviceRow, RunFile
 from simulator.onboarding.session import Accounts
 from simulator.onboarding.suite.settings import Settings, SettingsPlugin
-from simulator.terminal import CommandLineError, option, show_progress
+from simulator.terminal import CommandLineError, show_progress
 from simulator.wire.client import ServiceClient
 
 _FILE: Final = click.Path(path_type=Path)
@@ -42,7 +42,7 @@ def _takes_service(command: Callable[..., ExitCode]) -> Callable[..., ExitCode]:
     """Add the options that lead to a service; the command gets ``access``, and the ``patience`` with its quota."""
 
     @takes_access
-    @option("--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait for the quota.")
+    @click.option("--max-wait-s", type=click.FloatRange(min=0), default=120.0, help="Longest wait for the quota.")
     @functools.wraps(command)
     def wrapper(*, max_wait_s: float, **given: Any) -> ExitCode:
         return command(patience=Patience(max_wait_s), **given)
@@ -50,7 +50,7 @@ def _takes_service(command: Callable[..., ExitCode]) -> Callable[..., ExitCode]:
     return wrapper
 
 
-@click.group("onboard", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_ONBOARD"})
+@click.group("onboard")
 def onboard_group() -> None:
     """Onboarding: labels one by one or by the thousand, and every order of events against any server."""
 
@@ -100,14 +100,14 @@ def _takes_labels(command: Callable[..., ExitCode]) -> Callable[..., ExitCode]:
     options = (
         click.argument("labels", nargs=-1, required=True, type=_FILE),
         _takes_service,
-        option("--user-id", required=True, help="Account that the devices are linked to."),
-        option("--remove/--keep", default=False, help="Remove each device of the user at the end, or keep it."),
-        option(
+        click.option("--user-id", required=True, help="Account that the devices are linked to."),
+        click.option("--remove/--keep", default=False, help="Remove each device of the user at the end, or keep it."),
+        click.option(
             "--pictures/--manifest",
             default=None,
             help="Read a folder's pictures ('labels' does), or take its manifest.json at its word ('campaign' does).",
         ),
-        option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
+        click.option("--json", "as_json", is_flag=True, help="Print the report as JSON."),
     )
     return functools.reduce(lambda made, add: add(made), reversed(options), command)
 
@@ -125,9 +125,11 @@ def labels_command(**given: Any) -> ExitCode:
 
 @onboard_group.command("campaign")
 @_takes_labels
-@option("--run", "run_path", required=True, type=_FILE, help="SQLite file of the run; the same again goes on.")
-@option("--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit.")
-@option("--concurrency", type=click.IntRange(1, 64), default=8, help="Labels in flight at once.")
+@click.option("--run", "run_path", required=True, type=_FILE, help="SQLite file of the run; the same again goes on.")
+@click.option(
+    "--rate", type=click.FloatRange(min=0, min_open=True), help="Labels that arrive in a second; as many as fit."
+)
+@click.option("--concurrency", type=click.IntRange(1, 64), default=8, help="Labels in flight at once.")
 def campaign_command(**given: Any) -> ExitCode:
     """Onboard labels by the thousand, each exactly once, through lost answers, quotas and kills.
 
@@ -187,12 +189,12 @@ def _onboard(
 
 @onboard_group.command("cases")
 @_takes_service
-@option("--product-id", default="", help="A product for most labels.  [default: made, and deleted at the end]")
-@option("--select", help="Only tests that match, in pytest's words for -k: 'race or round_trip'.")
-@option("--repeat", type=click.IntRange(1, 1000), default=1, help="How often each race is run.")
-@option("--strict", is_flag=True, help="Bad payloads must get our service's own status and error.")
-@option("--junit", type=_FILE, help="File for the results as JUnit XML.")
-@option("--run", "run_path", type=_FILE, help="SQLite file of what is made, for 'onboard cleanup' after a kill.")
+@click.option("--product-id", default="", help="A product for most labels.  [default: made, and deleted at the end]")
+@click.option("--select", help="Only tests that match, in pytest's words for -k: 'race or round_trip'.")
+@click.option("--repeat", type=click.IntRange(1, 1000), default=1, help="How often each race is run.")
+@click.option("--strict", is_flag=True, help="Bad payloads must get our service's own status and error.")
+@click.option("--junit", type=_FILE, help="File for the results as JUnit XML.")
+@click.option("--run", "run_path", type=_FILE, help="SQLite file of what is made, for 'onboard cleanup' after a kill.")
 def cases_command(
     *,
     access: ServiceAccess,

@@ -11,14 +11,13 @@ from agent.wire.network import trust_store
 from simulator.credentials import ServiceAccess, takes_access
 from simulator.exit_codes import ExitCode
 from simulator.probe.questions import BROKEN, UNKNOWN, Probe
-from simulator.terminal import option
 
 
-@click.command("probe", context_settings={"auto_envvar_prefix": "FLEET_SIMULATOR_PROBE"})
+@click.command("probe")
 @takes_access
-@option("--device-id", default="", help="A test device of the account; needed with --may-write.")
-@option("--may-write", is_flag=True, help="Also send readings, a command and its result for the test device.")
-@option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@click.option("--device-id", default="", help="A test device of the account; needed with --may-write.")
+@click.option("--may-write", is_flag=True, help="Also send readings, a command and its result for the test device.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 def probe_command(*, access: ServiceAccess, device_id: str, may_write: bool, as_json: bool) -> int:
     """Find out what a server does with each choice that the specification leaves open.
 

@@ -68,9 +68,7 @@ class TestTheCommand:
         (folder / "secret").write_text(bench.service.secret_key.reveal())
         words = ["command", "send", "--base-url", bench.service.base_url, "--api-key", bench.service.api_key]
         words += ["--secret-key-file", str(folder / "secret"), "--device", device or bench.device()]
-        return CliRunner().invoke(
-            program, [*words, "--payload", payload, *more], auto_envvar_prefix="FLEET_SIMULATOR", standalone_mode=False
-        )
+        return CliRunner().invoke(program, [*words, "--payload", payload, *more], standalone_mode=False)
 
     def test_an_unsigned_command_is_sent_as_it_is(self, bench, tmp_path):
         done = self.send(bench, tmp_path, "--json", "--ttl", "60")
