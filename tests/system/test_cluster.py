@@ -29,20 +29,15 @@ from tests.support.cluster_running import running_cluster
 
 API_KEY, SECRET_KEY = "mk_cluster", "msk_cluster_0123456789"
 DEVICES = 20
+RECORDED = {"kind": "csv", "file": "day.csv", "column": "t", "every_s": 1}
+EACH_SECOND = {"telemetry": {"every_s": 1}, "poll": {"every_s": 1}}
 SCENARIO: dict[str, Any] = {
     "scenario": "cluster",
     "workers": 4,
     "target": {"transport": "http_poll", "connections": 16},
     "fleet": {
         "devices": DEVICES,
-        "models": [
-            {
-                "name": "replayed",
-                "telemetry": {"every_s": 1},
-                "poll": {"every_s": 1},
-                "signals": {"temperature": {"kind": "csv", "file": "day.csv", "column": "t", "every_s": 1}},
-            }
-        ],
+        "models": [{"name": "r", "signals": {"temperature": RECORDED}, **EACH_SECOND}],
     },
     "commands": [{"rate_per_s": 2, "payload": {"command": "ping"}}],
     "phases": [{"name": "hold", "kind": "hold", "duration_s": 12}],
@@ -63,30 +58,26 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def cluster(folder: Path) -> Iterator[str]:
-    with running_cluster(2, 2) as address:
-        yield address
-
-
-@pytest.fixture(scope="module")
-def service() -> Iterator[RunningService]:
+def cluster(folder: Path) -> Iterator[tuple[str, str]]:
+    """The addresses of a cluster and of a service."""
     config = ServiceConfig(port=0, api_key=API_KEY, secret_key=Secret(SECRET_KEY), rate_limit=0)
-    with RunningService(config) as running:
-        yield running
+    with running_cluster(2, 2) as address, RunningService(config) as service:
+        yield address, service.base_url
 
 
 @pytest.fixture
-def start(cluster, service, tmp_path) -> Callable[[], subprocess.Popen[bytes]]:
+def start(cluster, tmp_path) -> Callable[[], subprocess.Popen[bytes]]:
     """Start a run on the cluster; its folder is ``tmp_path/run``."""
 
     def start() -> subprocess.Popen[bytes]:
-        write_secret(tmp_path / "secret", SECRET_KEY)
+        address, base_url = cluster
+        secret = write_secret(tmp_path / "secret", SECRET_KEY)
         (tmp_path / "day.csv").write_text("t\n" + "\n".join(f"{value}.5" for value in range(60)))
         (tmp_path / "s.yaml").write_text(yaml.safe_dump(SCENARIO))
-        target = ["--base-url", service.base_url, "--api-key", API_KEY, "--secret-key-file", tmp_path / "secret"]
+        target = ["--base-url", base_url, "--api-key", API_KEY, "--secret-key-file", secret, "--cluster", address]
         run = [program_path("fleet-simulator"), "run", tmp_path / "s.yaml", "--out", tmp_path / "run", *target]
         with (tmp_path / "log").open("wb") as log:
-            return subprocess.Popen([*run, "--cluster", cluster], stdout=log, stderr=log)
+            return subprocess.Popen(run, stdout=log, stderr=log)
 
     return start
 

@@ -7,10 +7,8 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Self
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +17,6 @@ from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
 from simulator.fleet.report.folder import read_record
-from simulator.fleet.run import fleet_run
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation
 from simulator.fleet.run.run import Run
@@ -96,53 +93,37 @@ def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_le
     assert f"ended by hand while devices were being prepared{said}" in output
 
 
-@dataclass
-class Crew(LocalWorkers):
-    """Workers that cannot be started or begin, or whose ledgers somebody does not wait for."""
-
-    refuses: BaseException | None = None
-    says: Iterable[FromWorker] = ()
-    is_alive: bool = True
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None: ...
-
-    @property
-    def living(self) -> tuple[int, ...]:
-        return (0,) if self.is_alive else ()
-
-    def start(self, jobs: object) -> None:
-        del jobs
-        if self.refuses is not None:
-            raise self.refuses
-
-    def receive(self, timeout_s: float) -> Iterator[tuple[int, FromWorker]]:
-        del timeout_s
-        self.is_alive = False
-        yield from ((0, message) for message in self.says)
-
-    def collect(self) -> tuple[str, ...]:
-        raise KeyboardInterrupt
-
-
 @pytest.fixture
-def use_crew(monkeypatch: pytest.MonkeyPatch) -> Callable[[Crew], None]:
-    """From now on devices are there, and a run has these workers."""
+def use_workers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """From now on devices are there, and a run has one worker, of which nothing is there but these methods."""
 
     async def prepare(preparation: Preparation, _told: Callable[[int, int], None]) -> None:
         preparation.is_audited = False
 
-    def use(crew: Crew) -> None:
+    def use(says: Iterable[FromWorker] = (), **methods: Callable[..., object]) -> None:
+        left = [*says]
+        given = {
+            "start": lambda _self, _jobs: None,
+            "living": property(lambda _self: (0,) if left else ()),
+            "receive": lambda _self, _timeout_s: ((0, left.pop(0)) for _ in range(len(left))),
+            **methods,
+        }
         monkeypatch.setattr(Preparation, "prepare", prepare)
-        monkeypatch.setattr(fleet_run, "LocalWorkers", lambda _work: crew)
+        for name, method in given.items():
+            monkeypatch.setattr(LocalWorkers, name, method)
 
     return use
 
 
-def test_workers_that_cannot_be_started_leave_no_folder(use_crew, tmp_path):
-    use_crew(Crew(ConfigurationError(["10.0.0.2: its cores were not free: write fewer workers"], "--cluster")))
+def raising(error: BaseException) -> Callable[..., None]:
+    def raise_it(*_: object) -> None:
+        raise error
+
+    return raise_it
+
+
+def test_workers_that_cannot_be_started_leave_no_folder(use_workers, tmp_path):
+    use_workers(start=raising(ConfigurationError(["worker 0 could not be started: write fewer workers"], "workers")))
     check_refused(tmp_path, ExitCode.USAGE, "write fewer workers")
 
 
@@ -153,15 +134,15 @@ def test_workers_that_cannot_be_started_leave_no_folder(use_crew, tmp_path):
         ([], "no worker could begin: worker 0: its process ended with exit code 1"),
     ],
 )
-def test_workers_that_cannot_begin_say_why(said, words, use_crew, tmp_path):
-    use_crew(Crew(says=[*said, Lost("its process ended with exit code 1")]))
+def test_workers_that_cannot_begin_say_why(said, words, use_workers, tmp_path):
+    use_workers([*said, Lost("its process ended with exit code 1")])
     code, output, _ = run(tmp_path)
     assert (code, words in output) == (ExitCode.UNREACHABLE, True), output
 
 
-def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(use_crew, tmp_path, monkeypatch):
+def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(use_workers, tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "conduct", lambda run: run.summaries.update({0: WorkloadSummary()}))
-    use_crew(Crew())
+    use_workers(collect=raising(KeyboardInterrupt()))
     code, output, _ = run(tmp_path)
     assert code == ExitCode.INCONCLUSIVE, output
     assert "not every ledger was fetched: that was ended by hand" in read_record(tmp_path / "out").verdict.sentences
