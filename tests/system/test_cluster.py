@@ -21,7 +21,7 @@ pytest.importorskip("ray")
 from agent.wire.secret import Secret
 from simulator.children import program_path
 from simulator.exit_codes import ExitCode
-from simulator.fleet.run.ray_workers import PREFIX
+from simulator.fleet.run.crew import PREFIX
 from simulator.keys import write_secret
 from simulator.service.config import ServiceConfig
 from simulator.service.server import RunningService

@@ -36,6 +36,7 @@ from tests.support.sudden_ends import END, Sudden
 API_KEY, SECRET_KEY = "mk_fleet_run", "msk_fleet_run_0123456789"
 KEYS = {"x-api-key": API_KEY, "x-secret-key": SECRET_KEY}
 DEVICES = 30
+READINGS_ONLY = {"target": {"transport": "http_poll"}, "commands": [], "thresholds": ["audit.lost == 0"]}
 LONG = [{"name": "hold", "kind": "hold", "duration_s": 600}]
 
 
@@ -230,8 +231,8 @@ def test_workers_that_stood_still_make_it_inconclusive_and_what_they_did_not_sen
         if with_conductor:
             time.sleep(stopped_s)
 
-    target, phases = {"transport": "http_poll"}, [{"name": "hold", "kind": "hold", "duration_s": 15}]
-    record = run(service, tmp_path, Onlooker(3, stand_still), phases=phases, target=target)
+    phases = [{"name": "hold", "kind": "hold", "duration_s": 15}]
+    record = run(service, tmp_path, Onlooker(3, stand_still), phases=phases, **READINGS_ONLY)
     check_inconclusive(record, "the generator stood still for ")
     assert record.health.stood_still_s >= stopped_s - 0.5
     assert record.health.intended - record.health.sent >= DEVICES * stopped / 2 * (stopped_s - 2), record.health
@@ -250,7 +251,7 @@ def test_workers_that_stood_still_make_it_inconclusive_and_what_they_did_not_sen
 def test_a_run_is_inconclusive_when_a_part_of_its_worker_ends(part, sentence, service, tmp_path, monkeypatch):
     monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
     monkeypatch.setenv(END, part)
-    record = run(service, tmp_path, workers=1, target={"transport": "http_poll"})
+    record = run(service, tmp_path, workers=1, **READINGS_ONLY)
     check_inconclusive(record, sentence)
     audited(record, complete=False)
 

@@ -33,6 +33,7 @@ from simulator.fleet.report.folder import (
 from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.making import finish_run, make_reports, read_run
 from simulator.fleet.report.progress import Progress, RunView
+from simulator.fleet.run.limit import assess
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation, check_gateway, claimed_devices
 from simulator.fleet.run.ray_workers import RayWorkers
@@ -234,7 +235,7 @@ def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
         audit: what was read back; None without ledgers.
     """
     scenario, totals = run.scenario, run.totals
-    assessment = run.assessment(run.saturation, totals)
+    assessment = assess(scenario, run.saturation, totals)
     summaries = [run.summaries[number] for number in sorted(run.summaries)]
     partial = _why_partial(run)
     faults = tuple(span for summary in summaries for span in summary.faults) or run.record.faults

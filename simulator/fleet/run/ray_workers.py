@@ -1,4 +1,4 @@
-"""Workers on the machines of a Ray cluster: each machine has an actor, which starts processes there and relays.
+"""Workers on the machines of a Ray cluster, each of which has an actor (:mod:`simulator.fleet.run.crew`).
 
 Machines are checked before anything is sent, and what is wrong is one clear line. Each actor is asked for messages all
 the time, by one call that waits on its side. An actor that does not answer for as long as a silent worker is waited
@@ -11,14 +11,10 @@ import contextlib
 import logging
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final, Self
@@ -26,11 +22,11 @@ from typing import Any, Final, Self
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.preflight import ResourceCheck
 from simulator.fleet.plan import count_workers, deal
-from simulator.fleet.record import Second
-from simulator.fleet.run.capacity import addresses_of_devices, check_share, starving
-from simulator.fleet.run.job_files import JobFiles, check_files, pack, place_of, unpack
-from simulator.fleet.run.local_workers import SILENCE_S, LocalWorkers, Work
-from simulator.fleet.run.worker import WALL_CLOCK_S, FromWorker, Lost, Sign, ToWorker
+from simulator.fleet.run.capacity import addresses_of_devices, starving
+from simulator.fleet.run.crew import VERSION, Crew, Heard
+from simulator.fleet.run.job_files import check_files, pack
+from simulator.fleet.run.local_workers import SILENCE_S, Work
+from simulator.fleet.run.worker import WALL_CLOCK_S, Lost, ToWorker
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target import target as targets
 from simulator.fleet.target.target import Target
@@ -38,111 +34,13 @@ from simulator.fleet.workload.base import DeviceJob, WorkloadSummary
 from simulator.interrupts import without_interrupts
 from simulator.watched import describe
 
-Heard = tuple[int, FromWorker]
-"""Which worker says what."""
-
-PREFIX: Final = "fleet-crew-"
-"""Of the folder with a machine's files, in its one for temporary files."""
 _SOURCE: Final = "--cluster"
 _JOIN: Final = (
     "'ray start --address=HOST:PORT' makes this machine one of a cluster, 'ray start --head' makes a cluster of it"
 )
-_HERE: Final = version("device-agent")
 _CALL_S: Final = 60.0
 _PLACE_S: Final = 120.0
 _END_S: Final = 15.0
-_PIECE_BYTES: Final = 4 * 1024 * 1024
-_WAIT_S: Final = 0.5
-"""How often the coordinator is answered in a second is what a machine costs it, however many workers are on it."""
-_CLOSE_S: Final = 10.0
-_REMOVE: Final = """
-import os, shutil, sys
-if os.fork() == 0:  # nobody's child: Ray ends those of a process that it ends
-    os.setsid()
-    sys.stdin.read()
-    shutil.rmtree(sys.argv[1], ignore_errors=True)
-"""
-
-
-# --- on each machine --------------------------------------------------------------------------------------------------
-
-
-class Crew:
-    """The workers of one machine: processes as without a cluster. Each method is a call over the network.
-
-    A worker has nothing of Ray in it, and ends with the actor, whose pipe it reads. The files are taken away by a
-    process of their own, which outlives whatever ends the actor: keys are among them. ``receive`` and ``send`` run in a
-    thread each, all others in a third one.
-
-    Args:
-        work: what each worker does.
-        workers: their numbers.
-    """
-
-    def __init__(self, work: Work, workers: range) -> None:
-        self._numbers = workers
-        self._workers = LocalWorkers(work, first=workers[0])
-        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
-        # The folder is removed when this descriptor is closed, or this process ends.
-        theirs, self._remover = os.pipe()
-        try:
-            subprocess.run([sys.executable, "-I", "-S", "-c", _REMOVE, str(self._folder)], stdin=theirs, check=True)
-        finally:
-            os.close(theirs)
-
-    def look(self, scenario: Scenario, addresses: Sequence[str], devices: int) -> tuple[str, float, Any, list[str]]:
-        """This program's version, the clock, and what there is for so many devices (as of :func:`check_share`)."""
-        return _HERE, time.time(), *check_share(scenario, addresses, devices=devices, workers=len(self._numbers))
-
-    def start(self, job_files: JobFiles) -> None:
-        """Put the files where the jobs find them, and start a worker for each job.
-
-        Raises:
-            OSError: a file cannot be written.
-        """
-        jobs = unpack(job_files, self._numbers, self._folder)
-        # Which program this process runs is forgotten: a process that it starts would load it, and with it all of Ray.
-        vars(sys.modules["__main__"]).pop("__file__", None)
-        self._workers.start(jobs)
-
-    def send(self, worker: int, message: ToWorker) -> None:
-        """Send a message to a worker."""
-        self._workers.send(worker, message)
-
-    def receive(self) -> list[Heard]:
-        """The workers' messages: those of :data:`_WAIT_S`, or until one comes that cannot wait."""
-        heard: list[Heard] = []
-        until_s = time.monotonic() + _WAIT_S
-        while all(isinstance(message, Second) or message is Sign.ALIVE for _, message in heard):
-            if (left_s := until_s - time.monotonic()) <= 0:
-                break
-            heard += self._workers.receive(left_s)
-        return heard
-
-    def read(self, path: str, offset: int) -> bytes:
-        """A piece of a file that a worker has written, at most :data:`_PIECE_BYTES`; empty at its end.
-
-        Args:
-            path: as its job had it before it was sent here.
-            offset: where the piece begins.
-
-        Raises:
-            OSError: there is no such file.
-        """
-        with place_of(path, self._folder).open("rb") as file:
-            file.seek(offset)
-            return file.read(_PIECE_BYTES)
-
-    def close(self) -> None:
-        """End every worker and take the files away."""
-        self._workers.__exit__()
-        os.close(self._remover)
-        deadline_s = time.monotonic() + _CLOSE_S
-        while self._folder.exists() and time.monotonic() < deadline_s:
-            time.sleep(0.02)
-
-
-# --- where the run is conducted ---------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -243,11 +141,11 @@ class RayWorkers:
                 faults.append(f"{node.name}: its cores were not free within {_PLACE_S:g} s: {fix}")
                 continue
             except ray.exceptions.RayError as error:
-                fix = f"is device-agent {_HERE} there? pip install '.[cluster]' in a clone of it"
+                fix = f"is device-agent {VERSION} there? pip install '.[cluster]' in a clone of it"
                 faults.append(f"{node.name}: cannot be examined: {_reason(error)}; {fix}")
                 continue
-            if there != _HERE:
-                missing.append(f"has device-agent {there}, and this machine has {_HERE}: install the same")
+            if there != VERSION:
+                missing.append(f"has device-agent {there}, and this machine has {VERSION}: install the same")
             if not asked_s - WALL_CLOCK_S < wall_s < time.time() + WALL_CLOCK_S:
                 ahead_s, fix = wall_s - time.time(), "devices date their readings by it: set both by a time server"
                 way = "ahead of" if ahead_s > 0 else "behind"

@@ -16,24 +16,22 @@ from typing import Any, Final
 from agent.errors import StorageError, TransportError
 from agent.wire.encoding import to_rfc3339
 from simulator.fleet.forecast import planned_faults
-from simulator.fleet.metrics.health import Assessment, Saturation
+from simulator.fleet.metrics.health import Saturation
 from simulator.fleet.metrics.recorder import PATIENCE, Merger, Totals
-from simulator.fleet.metrics.thresholds import Alarm, judge_thresholds, parse
+from simulator.fleet.metrics.thresholds import Alarm
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.fleet.plan import Timeline, digest_of
 from simulator.fleet.record import (
     NOT_ENDED,
     RunRecord,
-    Search,
-    SearchStep,
     Second,
     Span,
-    StepWord,
     ThresholdResult,
 )
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.progress import Progress
+from simulator.fleet.run.limit import LimitSearch
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.worker import Begin, Drain, EnterPhases, FromWorker, Lost, Problem, Sign, Stop, ToWorker
@@ -155,22 +153,16 @@ class Run:
         self._planned = self._timeline = Timeline.of(scenario)
         self._phases: list[Span] = []
         self._alarm = Alarm(scenario.abort_on)
-        self._step_seconds: list[Second] | None = None  # of the step of a search that is played now
-        self._limit: StepsPhase | None = getattr(scenario, "search", None)
-        if self._limit is not None:
-            unit = "devices" if scenario.kind == "devices" else "requests/s"
-            self.update(search=Search(self._limit.name, unit, self._limit.to))
+        phase: StepsPhase | None = getattr(scenario, "search", None)
+        self._search = None if phase is None else LimitSearch(scenario, phase)
+        if self._search is not None:
+            self.update(search=self._search.found)
 
     @property
     def played_s(self) -> float:
         """How long the phases lasted."""
         drained_from_s = self.record.drained_from_s
         return self.record.duration_s if drained_from_s is None else drained_from_s
-
-    def assessment(self, saturation: Saturation, totals: Totals) -> Assessment:
-        """Whether the generator was the limit in some seconds."""
-        settings = self.scenario
-        return saturation.assess(totals, is_open=bool(settings.arrivals), is_pooled=settings.target.is_pooled)
 
     def update(self, **changes: Any) -> None:
         """Change the record, and write it down."""
@@ -253,13 +245,15 @@ class Run:
                 faults=tuple(self._certain_faults(index)),
                 load_began_at=self.record.load_began_at or to_rfc3339(began_at),
             )
-            if isinstance(phase, StepPhase):
-                self._step_seconds = []
+            if self._search is not None:
+                self._search.seconds.clear()
             self._play_until(end_s)
             was_barrier = self._timeline.spans[index].waits
             if phase.until is not None:
                 self._wait_for(phase, phase.until)
-            if self._is_over or (isinstance(phase, StepPhase) and not self._step_holds(phase)):
+            if self._is_over:
+                return
+            if isinstance(phase, StepPhase) and self._search is not None and not self._holds(phase, self._search):
                 return
             # A barrier, and a step that is judged, may take longer.
             begin_s = max(end_s, self._since_begin_s()) if was_barrier else end_s
@@ -281,50 +275,40 @@ class Run:
 
     def _wait_for(self, phase: Phase | LabelPhase, until: str) -> None:
         """Wait at a phase's end until its condition holds, for its time at most."""
-        within_s = phase.until_within_s
-        deadline_s = self._since_begin_s() + within_s
+        within_s, devices = phase.until_within_s, self.record.devices
         self._waiting_for = until
-        while not self._is_over and not (self._latest and holds(until, self._latest.gauges, self.record.devices)):
-            late_s = self._since_begin_s() - deadline_s
-            if late_s > PATIENCE or (late_s > 0 and self._has_seconds_up_to(deadline_s)):
-                self.failures.append(
-                    f"phase {phase.name}: {until!r} did not come true within {within_s:g} s after its end"
-                )
-                break
-            self._receive(_WAIT_S)
+        if (
+            not self._wait(
+                lambda: self._latest is not None and holds(until, self._latest.gauges, devices),
+                self._since_begin_s() + within_s,
+            )
+            and not self._is_over
+        ):
+            self.failures.append(f"phase {phase.name}: {until!r} did not come true within {within_s:g} s after its end")
         self._waiting_for = ""
 
+    def _wait(self, is_so: Callable[[], bool], until_s: float) -> bool:
+        """Wait until something is so: up to this time, and for the seconds before it, which may be on their way."""
+        while not self._is_over and not is_so():
+            late_s = self._since_begin_s() - until_s
+            if late_s > PATIENCE or (late_s > 0 and self._has_seconds_up_to(until_s)):
+                break
+            self._receive(_WAIT_S)
+        return is_so()
+
     def _has_seconds_up_to(self, at_s: float) -> bool:
-        """Whether the seconds up to an instant have come: they may be on their way for a while."""
+        """Whether the seconds up to an instant have come."""
         return self._latest is not None and self._latest.second + 1 >= at_s
 
-    def _step_holds(self, step: StepPhase) -> bool:
+    def _holds(self, step: StepPhase, search: LimitSearch) -> bool:
         """Whether the step that was just played met its thresholds, once its whole seconds are here."""
-        span, limit, search = self._phases[-1], self._limit, self.record.search
-        last_s = math.floor(span.end_s)
-        while not self._has_seconds_up_to(last_s) and self._since_begin_s() - span.end_s <= PATIENCE:
-            if self._is_over:
-                return False
-            self._receive(_WAIT_S)
-        # Only seconds that lie wholly in this step count.
-        seconds = self._step_seconds or ()
-        held = [each for each in seconds if span.begin_s <= each.second and each.second + 1 <= span.end_s]
-        self._step_seconds = None
-        totals, saturation = Totals(held), Saturation()
-        for second in held:
-            saturation.add(second)
-        assessment = self.assessment(saturation, totals)
-        record = replace(self.record, phases=(span,), operations=totals.operations, drained_from_s=None)
-        results = judge_thresholds([parse(each) for each in limit.until_broken] if limit else [], record, held)
+        end_s = self._phases[-1].end_s
+        if not self._wait(lambda: self._has_seconds_up_to(math.floor(end_s)), end_s) and self._is_over:
+            return False
         missing = [f"worker {gap.worker} did not report: {gap.reason}" for gap in self.merger.gaps]
-        broken = (*assessment.failures, *(each.missed_text for each in results if not each.held))
-        doubts = (*assessment.saturated, *self.internal_errors, *missing)
-        word = StepWord.UNJUDGED if doubts else StepWord.BROKE if broken else StepWord.HELD
-        if search is not None:
-            steps = (*search.steps, SearchStep(step.level, word, doubts or broken, results))
-            largest = step.level if word is StepWord.HELD else search.largest_held
-            self.update(search=replace(search, steps=steps, largest_held=largest))
-        return word is StepWord.HELD
+        holds = search.judge(step.level, self.record, (*self.internal_errors, *missing))
+        self.update(search=search.found)
+        return holds
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -392,8 +376,8 @@ class Run:
             self._latest = second
             self.totals.add(second)
             self.saturation.add(second)
-            if self._step_seconds is not None:
-                self._step_seconds.append(second)
+            if self._search is not None:
+                self._search.seconds.append(second)
             if self.record.drained_from_s is None and not self.aborted and (why := self._alarm.take(second)):
                 self.aborted = True
                 self.failures.append(f"ended early: {why}")

@@ -1,0 +1,113 @@
+"""The workers of a run on one machine of a Ray cluster: an actor, which starts processes there and relays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Final
+
+from simulator.fleet.record import Second
+from simulator.fleet.run.capacity import check_share
+from simulator.fleet.run.job_files import JobFiles, place_of, unpack
+from simulator.fleet.run.local_workers import LocalWorkers, Work
+from simulator.fleet.run.worker import FromWorker, Sign, ToWorker
+from simulator.fleet.scenario.model import Scenario
+
+PREFIX: Final = "fleet-crew-"
+"""Of the folder with a machine's files, in its one for temporary files."""
+VERSION: Final = version("device-agent")
+_PIECE_BYTES: Final = 4 * 1024 * 1024
+_WAIT_S: Final = 0.5
+"""How often the coordinator is answered in a second is what a machine costs it, however many workers are on it."""
+_CLOSE_S: Final = 10.0
+_REMOVE: Final = """
+import os, shutil, sys
+if os.fork() == 0:  # nobody's child: Ray ends those of a process that it ends
+    os.setsid()
+    sys.stdin.read()
+    shutil.rmtree(sys.argv[1], ignore_errors=True)
+"""
+
+Heard = tuple[int, FromWorker]
+"""Which worker says what."""
+
+
+class Crew:
+    """The workers of one machine: processes as without a cluster. Each method is a call over the network.
+
+    A worker has nothing of Ray in it, and ends with the actor, whose pipe it reads. The files are taken away by a
+    process of their own, which outlives whatever ends the actor: keys are among them. ``receive`` and ``send`` run in a
+    thread each, all others in a third one.
+
+    Args:
+        work: what each worker does.
+        workers: their numbers.
+    """
+
+    def __init__(self, work: Work, workers: range) -> None:
+        self._numbers = workers
+        self._workers = LocalWorkers(work, first=workers[0])
+        self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        # The folder is removed when this descriptor is closed, or this process ends.
+        theirs, self._remover = os.pipe()
+        try:
+            subprocess.run([sys.executable, "-I", "-S", "-c", _REMOVE, str(self._folder)], stdin=theirs, check=True)
+        finally:
+            os.close(theirs)
+
+    def look(self, scenario: Scenario, addresses: Sequence[str], devices: int) -> tuple[str, float, Any, list[str]]:
+        """This program's version, the clock, and what there is for so many devices (as of :func:`check_share`)."""
+        return VERSION, time.time(), *check_share(scenario, addresses, devices=devices, workers=len(self._numbers))
+
+    def start(self, job_files: JobFiles) -> None:
+        """Put the files where the jobs find them, and start a worker for each job.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        jobs = unpack(job_files, self._numbers, self._folder)
+        # Which program this process runs is forgotten: a process that it starts would load it, and with it all of Ray.
+        vars(sys.modules["__main__"]).pop("__file__", None)
+        self._workers.start(jobs)
+
+    def send(self, worker: int, message: ToWorker) -> None:
+        """Send a message to a worker."""
+        self._workers.send(worker, message)
+
+    def receive(self) -> list[Heard]:
+        """The workers' messages: those of :data:`_WAIT_S`, or until one comes that cannot wait."""
+        heard: list[Heard] = []
+        until_s = time.monotonic() + _WAIT_S
+        while all(isinstance(message, Second) or message is Sign.ALIVE for _, message in heard):
+            if (left_s := until_s - time.monotonic()) <= 0:
+                break
+            heard += self._workers.receive(left_s)
+        return heard
+
+    def read(self, path: str, offset: int) -> bytes:
+        """A piece of a file that a worker has written, at most :data:`_PIECE_BYTES`; empty at its end.
+
+        Args:
+            path: as its job had it before it was sent here.
+            offset: where the piece begins.
+
+        Raises:
+            OSError: there is no such file.
+        """
+        with place_of(path, self._folder).open("rb") as file:
+            file.seek(offset)
+            return file.read(_PIECE_BYTES)
+
+    def close(self) -> None:
+        """End every worker and take the files away."""
+        self._workers.__exit__()
+        os.close(self._remover)
+        deadline_s = time.monotonic() + _CLOSE_S
+        while self._folder.exists() and time.monotonic() < deadline_s:
+            time.sleep(0.02)
