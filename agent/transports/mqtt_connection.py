@@ -39,15 +39,13 @@ from agent.errors import (
     UnexpectedAnswer,
 )
 from agent.health import OnCrash, RetryPolicy, WatchedThread, only_logged
+from agent.wire.limits import MESSAGE_BYTES
 from agent.wire.network import authority, certificate_fault, connect, trust_store
 from agent.wire.secret import Secret
 
 _log = logging.getLogger(__name__)
 
 Version = Literal["5", "3.1.1"]
-
-MESSAGE_BYTES_MAX: Final = 2 * 1024 * 1024
-"""The largest message that this client takes; version 5 tells the broker."""
 
 NOBODY_LISTENS: Final = 0x10
 """The broker took a message that nobody has subscribed to (version 5)."""
@@ -340,7 +338,7 @@ class Session:
             properties = Properties(PacketTypes.CONNECT)  # type: ignore[no-untyped-call]  # paho's
             properties.SessionExpiryInterval = broker.session_expiry_s
             properties.ReceiveMaximum = broker.receive_maximum
-            properties.MaximumPacketSize = MESSAGE_BYTES_MAX
+            properties.MaximumPacketSize = MESSAGE_BYTES
             options = {"clean_start": False, "properties": properties}
         up_by_s = time.monotonic() + broker.connect_timeout_s
         try:

@@ -22,7 +22,6 @@ from agent.errors import InvalidMessage, Offline, RateLimited, Refused, ServiceE
 from agent.health import HOURLY_S, REPEAT_AFTER_S, FailureLog, Health, OnCrash, RetryPolicy, describe, only_logged
 from agent.ports import Clock, CommandSource
 from agent.transports.mqtt_connection import (
-    MESSAGE_BYTES_MAX,
     NOBODY_LISTENS,
     Arrival,
     Broker,
@@ -304,8 +303,7 @@ class MqttDevice:
         try:
             topic = topics.parse(arrival.topic)
             if topic.kind is TopicKind.COMMAND:
-                payload, command_id = arrival.payload, topic.command_id
-                command = topics.read_command(payload, command_id, self.device_id, max_bytes=MESSAGE_BYTES_MAX)
+                command = topics.read_command(arrival.payload, topic.command_id, self.device_id)
                 self._take_command(command, arrival)
                 return
             if topic.kind is TopicKind.RECEIPTS:

@@ -7,6 +7,9 @@ from typing import Final
 BODY_BYTES: Final = 262_144
 """A request body."""
 
+MESSAGE_BYTES: Final = 2 * 1024 * 1024
+"""An MQTT packet to a device."""
+
 COMMAND_PAYLOAD_BYTES: Final = 65_536
 """``command_payload`` as compact JSON text."""
 

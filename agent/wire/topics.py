@@ -44,6 +44,7 @@ from pydantic import BaseModel, Field, StringConstraints
 from agent.core.values import IN_PROGRESS, Command, Report
 from agent.errors import InvalidMessage
 from agent.wire.encoding import encode_json, parse_object, to_rfc3339
+from agent.wire.limits import MESSAGE_BYTES
 from agent.wire.models import CommandRecord, JsonObject, LooseTime, Number, Received, ResultStatus, Sent, Text, WireTime
 from agent.wire.paths import segment
 
@@ -285,19 +286,18 @@ def encode_readings(readings: list[ReadingMessage]) -> bytes:
     return encode_json(items[0] if len(items) == 1 else items)
 
 
-def read_command(payload: bytes, command_id: str | None, device_id: str, *, max_bytes: int) -> Command:
+def read_command(payload: bytes, command_id: str | None, device_id: str) -> Command:
     """A message on a command's topic.
 
     Args:
         payload: the command record.
         command_id: that the topic names.
         device_id: of the device that reads it.
-        max_bytes: the largest message that is read.
 
     Raises:
         InvalidMessage: no command, another device's, or with another id than its topic.
     """
-    record = CommandRecord.receive(parse_object(payload, max_bytes=max_bytes))
+    record = CommandRecord.receive(parse_object(payload, max_bytes=MESSAGE_BYTES))
     if record.id is None:
         record = record.model_copy(update={"id": command_id})
     elif record.id != command_id:

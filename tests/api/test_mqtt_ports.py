@@ -173,7 +173,7 @@ class TestCommands:
     def test_what_is_no_command_is_told_once_and_not_delivered_again(
         self, gateway, connect, caplog, monkeypatch, payload, said
     ):
-        monkeypatch.setattr("agent.transports.mqtt_device.MESSAGE_BYTES_MAX", 50_000)
+        monkeypatch.setattr("agent.wire.topics.MESSAGE_BYTES", 50_000)
         device = connect()
         for _ in range(2):
             gateway.publish(topics.command("d1", "c1"), payload)

@@ -38,7 +38,6 @@ from simulator.fleet.device.http_messages import HttpMessages, Reading, Request,
 from simulator.fleet.device.links import SESSION_ENDS
 from simulator.fleet.engine.mqtt import (
     FAILURES_FROM,
-    MAX_PACKET_BYTES,
     NOBODY_LISTENS,
     NOT_AUTHORIZED,
     PACKET_TOO_LARGE,
@@ -280,8 +279,8 @@ class MqttDevice(Device):
     def _take(self, topic: str, payload: bytes, now: Moment) -> None:
         parsed = topics.parse(topic)
         if parsed.kind is TopicKind.COMMAND:
-            device_id, journal = self.member.device_id, self.disk.journal
-            command = topics.read_command(payload, parsed.command_id, device_id, max_bytes=MAX_PACKET_BYTES)
+            journal = self.disk.journal
+            command = topics.read_command(payload, parsed.command_id, self.member.device_id)
             take_in(self, CommandPoll((command,), pushed=True), now)
             self.own_due_s = AT_ONCE_S  # its work begins at once
             if len(journal.entries) % _TIDY_EVERY == 0:

@@ -35,14 +35,13 @@ from mqtt5 import (
 )
 
 from agent.errors import LockedOut, Offline, SessionTakenOver
+from agent.wire.limits import MESSAGE_BYTES
 from agent.wire.secret import Secret
 from simulator.fleet.engine.addresses import TargetAddress, explain
 from simulator.fleet.engine.timers import NEVER, LoopClock, Timer, Timers
 from simulator.fleet.outcomes import OutcomeClass
 from simulator.watched import start_task
 
-MAX_PACKET_BYTES: Final = 2 * 1024 * 1024
-"""The largest packet that a broker may send to a device; the real agent says the same."""
 SESSION_EXPIRY_S: Final = 3600
 """So long the broker keeps a session whose connection is gone."""
 KEEP_ALIVE_S: Final = 60
@@ -237,7 +236,7 @@ class Session(asyncio.Protocol, Timer):
                 keep_alive=KEEP_ALIVE_S,
                 session_expiry_interval=SESSION_EXPIRY_S,
                 receive_max=_RECEIVE_MAXIMUM,
-                max_packet_size=MAX_PACKET_BYTES,
+                max_packet_size=MESSAGE_BYTES,
             ).write()
         )
 
@@ -272,7 +271,7 @@ class Session(asyncio.Protocol, Timer):
                 self._take(packet, now_s)
             if self._state is _OVER:
                 return
-        if len(self._rest) > MAX_PACKET_BYTES:
+        if len(self._rest) > MESSAGE_BYTES:
             self._fail_by_nonsense("a packet beyond the size that was agreed on")
         while self._waiting and len(self._flying) < self._window:
             self._send(*self._waiting.pop(0), now_s)
