@@ -208,8 +208,6 @@ class StreamAudit:
         ambiguous: sent without an answer: they may be stored or not, and count as neither.
         resent: sent again.
         resent_ambiguous: those of them whose earlier sendings may have arrived; all others had been refused.
-        doubled_by_resend: stored more than once since they were sent more than once; counted in neither of the others.
-        refused: the service refused them for good.
         misdated: carried another time than that at which they were made.
     """
 
@@ -222,8 +220,6 @@ class StreamAudit:
     unknown: int
     ambiguous: int = 0
     resent: int = 0
-    doubled_by_resend: int = 0
-    refused: int = 0
     resent_ambiguous: int = 0
     misdated: int = 0
 
