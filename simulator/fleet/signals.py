@@ -17,15 +17,14 @@ import struct
 import time
 import traceback
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field, TypeAdapter, model_validator
 
 from agent.errors import ConfigurationError, InvalidMessage
@@ -418,12 +417,17 @@ class Replay(Signal):
         salt, round_s = salt_of("csv", self.file), times[-1]
 
         def value_at(device: DeviceRandom, time_s: float) -> float:
-            return float(np.interp((time_s + device.fraction(salt) * round_s) % round_s, times, values))
+            at_s = (time_s + device.fraction(salt) * round_s) % round_s
+            after = bisect_right(times, at_s)
+            if after == 0:
+                return values[0]
+            part = (at_s - times[after - 1]) / (times[after] - times[after - 1])
+            return values[after - 1] + (values[after] - values[after - 1]) * part
 
         return value_at
 
 
-def _read_recording(path: Path, settings: Replay) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _read_recording(path: Path, settings: Replay) -> tuple[Sequence[float], Sequence[float]]:
     """Times in seconds since the first line, rising, and as many values; at the end the way back to the first value.
 
     Raises:
@@ -451,7 +455,7 @@ def _read_recording(path: Path, settings: Replay) -> tuple[NDArray[np.float64], 
         raise ValueError(f"has no value in column {column!r}")
     back_s = at[-1] - at[-2] if len(at) > 1 else every_s
     times, values = zip(*points, (at[-1] - at[0] + back_s, points[0][1]), strict=True)
-    return np.array(times), np.array(values)
+    return times, values
 
 
 def _read_cell(row: Mapping[str, str | None], name: str, line: str, read: Callable[[str], float], what: str) -> float:
