@@ -14,7 +14,7 @@ import pytest
 from agent.wire import topics
 from simulator.children import program_path
 from tests.conftest import require_program
-from tests.support.mosquitto import find_mosquitto
+from tests.support.mosquitto import end_client, find_mosquitto
 from tests.system.fault.gateway_rig import GatewayRig
 
 SOON_S = 60.0
@@ -37,14 +37,6 @@ def wait_until(is_so: Callable[[], Any], what: str) -> Any:
     return found
 
 
-def publish(rig: GatewayRig, topic: str, payload: str | bytes, *options: str) -> None:
-    """As a shell script on a device would."""
-    program = require_program("mosquitto_pub", "mosquitto-clients")
-    command = [program, "-p", str(rig.broker.port), "-i", rig.device_id, "-q", "1", "-t", topic, "-s", *options]
-    data = payload.encode() if isinstance(payload, str) else payload
-    subprocess.run(command, input=data, check=True, timeout=SOON_S)
-
-
 def stored(rig: GatewayRig, name: str) -> list[float]:
     with rig.client() as client:
         records = client.sensor_data(device_id=rig.device_id)
@@ -58,13 +50,16 @@ def log(rig: GatewayRig) -> str:
 @pytest.mark.timeout(180)
 def test_bad_input_of_a_device_is_told_once_and_stops_nobody(rig):
     device = rig.device_id
-    for _ in range(3):
-        publish(rig, topics.sensor_data(device), "{not json")
-        publish(rig, topics.sensor_data(device), b"x" * 1_000_000)
-        publish(rig, topics.sensor_data("stranger"), '{"sensor_data":{"t":9.5}}')
-        publish(rig, topics.status(device), "perhaps")
-        publish(rig, topics.result(device, "made-up"), '{"status":"succeeded"}')
-    publish(rig, topics.sensor_data(device), '{"sensor_data":{"t":4.5}}')
+    client = rig.broker.client(device)
+    for topic, payload in 3 * [
+        (topics.sensor_data(device), b"{not json"),
+        (topics.sensor_data(device), b"x" * 1_000_000),
+        (topics.sensor_data("stranger"), b'{"sensor_data":{"t":9.5}}'),
+        (topics.status(device), b"perhaps"),
+        (topics.result(device, "made-up"), b'{"status":"succeeded"}'),
+    ] + [(topics.sensor_data(device), b'{"sensor_data":{"t":4.5}}')]:
+        client.publish(topic, payload, 1).wait_for_publish(SOON_S)
+    end_client(client)
     wait_until(lambda: 4.5 in stored(rig, "t"), "a good reading after the bad ones is stored")
     assert 9.5 not in stored(rig, "t")
     for complaint in ("mqtt=invalid_json", "mqtt=unknown_device", "mqtt=bad_status"):
