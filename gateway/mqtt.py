@@ -137,7 +137,6 @@ class MqttFront:
         uplink: takes readings and results.
         commands: has the open commands.
         tokens: says which devices are served; messages of others are dropped and counted.
-        poll_s: what devices that also poll over HTTP are told, seconds.
         counts: what happened, by name.
     """
 
@@ -146,7 +145,6 @@ class MqttFront:
     uplink: Uplink
     commands: Commands
     tokens: Tokens
-    poll_s: float = 60.0
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
@@ -371,7 +369,7 @@ class MqttFront:
 
     def _notify(self, device_id: str, retry_after_s: float | None = None) -> None:
         """Send the device the service's clock and how to pace itself; a hint, which may be lost."""
-        notice = Notice(time=self.service.now(), retry_after_s=retry_after_s, poll_s=self.poll_s)
+        notice = Notice(time=self.service.now(), retry_after_s=retry_after_s)
         if self._session is not None:
             self._session.post(Message(topics.notice(device_id), encode(notice), qos=0))
         if retry_after_s is not None:

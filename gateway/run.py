@@ -140,8 +140,7 @@ class Gateway:
             counts["http"] = app.counts
             await held.enter_async_context(serving(app, config.http))
         if config.mqtt.enabled:
-            poll_s = config.commands.reconcile_s
-            front = MqttFront(config.mqtt, service, uplink, commands, tokens, poll_s=poll_s)
+            front = MqttFront(config.mqtt, service, uplink, commands, tokens)
             counts["mqtt"] = front.counts
             self._front = front
             held.push_async_callback(front.stop)

@@ -242,7 +242,6 @@ def make_transport(
         list_every_s=_LIST_EVERY_S,
         is_first_contact=store.journal.is_empty,
     )
-    pushes.on_poll_hint = lambda poll_s: setattr(both, "list_every_s", poll_s)
     return Transport(both, pushes, wait_s, repeats_batches=False, device=pushes)
 
 

@@ -76,7 +76,6 @@ class MqttDevice:
             arrival, and the reading says so.
         on_time: called with the gateway's clock, epoch seconds, in the connection's thread.
         on_ready: the connection stands, or the gateway sent a notice: what failed may be tried again; likewise.
-        on_poll_hint: called with how often the gateway wants to be asked for its list over HTTP, seconds; likewise.
         on_crash: see :class:`~agent.health.WatchedThread`.
     """
 
@@ -92,7 +91,6 @@ class MqttDevice:
     recorded_at: Callable[[Moment], float | None] = lambda moment: moment.wall_s
     on_time: Callable[[float], object] = lambda _time: None
     on_ready: Callable[[], object] = lambda: None
-    on_poll_hint: Callable[[float], object] = lambda _poll_s: None
     on_crash: OnCrash = only_logged
 
     def __post_init__(self) -> None:
@@ -343,8 +341,6 @@ class MqttDevice:
             self.on_time(notice.time)
         if notice.retry_after_s is not None:
             self._readings_from_s = self._now_s() + notice.retry_after_s
-        if notice.poll_s is not None:
-            self.on_poll_hint(notice.poll_s)
         self._has_notice = True
         self.interrupt()  # the first contact is now
         self.on_ready()

@@ -260,12 +260,10 @@ class Notice(Received):
         time: the gateway's clock, seconds since the epoch (RFC 3339 on the wire). Only a notice carries it, since QoS 0
             is never queued for a device that is away: a time that comes late would be a wrong one.
         retry_after_s: send no readings for this long, seconds: the quota is used up. Results may go.
-        poll_s: how often to ask over HTTP, where the device does so beside MQTT, seconds.
     """
 
     time: LooseTime = None
     retry_after_s: Annotated[float, Field(ge=0, le=86_400)] | None = None
-    poll_s: Annotated[float, Field(gt=0, le=86_400)] | None = None
 
 
 def encode(message: BaseModel) -> bytes:

@@ -376,7 +376,7 @@ def _mqtt_receipt(raw: bytes) -> None:
     topics.Receipt.receive(encoding.parse_json(raw))
 
 
-@target("mqtt notice", b'{"time":"2026-01-01T00:00:00Z","poll_s":60}', raises=(InvalidMessage,))
+@target("mqtt notice", b'{"time":"2026-01-01T00:00:00Z","retry_after_s":60}', raises=(InvalidMessage,))
 def _mqtt_notice(raw: bytes) -> None:
     topics.Notice.receive(encoding.parse_json(raw))
 
