@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from simulator.fleet.record import (
     EXIT_CODES,
@@ -15,6 +16,7 @@ from simulator.fleet.record import (
     VerdictStatus,
     WorkerGap,
 )
+from simulator.fleet.report.formatting import plural
 
 
 def judge_run(found: RunRecord) -> Verdict:
@@ -48,7 +50,7 @@ def judge_run(found: RunRecord) -> Verdict:
                 *(result.missed_text for result in found.thresholds if result.judged and not result.held),
             ],
         ),
-        (VerdictStatus.INCONCLUSIVE, [*_unaudited(found), *_unjudged(found)]),
+        (VerdictStatus.INCONCLUSIVE, [*_unaudited(found.audit), *_unjudged(found)]),
     )
     given = [(word, sentences) for word, sentences in reasons if sentences]
     word = given[0][0] if given else VerdictStatus.PASSED
@@ -85,12 +87,10 @@ def without_reports(verdict: Verdict, missing: Sequence[str]) -> Verdict:
         verdict: as it was.
         missing: what could not be written and why; nothing leaves the verdict as it was.
     """
-    if not missing:
-        return verdict
-    if verdict.word is not VerdictStatus.PASSED:
-        return Verdict(verdict.word, verdict.exit_code, (*verdict.sentences, *missing))
-    word = VerdictStatus.INCONCLUSIVE
-    return Verdict(word, int(EXIT_CODES[word]), (*missing, *verdict.sentences))
+    if missing and verdict.word is VerdictStatus.PASSED:
+        word = VerdictStatus.INCONCLUSIVE
+        return Verdict(word, int(EXIT_CODES[word]), (*missing, *verdict.sentences))
+    return replace(verdict, sentences=(*verdict.sentences, *missing))
 
 
 def _losses(audit: AuditRecord | None) -> list[str]:
@@ -99,12 +99,10 @@ def _losses(audit: AuditRecord | None) -> list[str]:
     return [f"{name}: {stream.wrong} of {stream.sent:,} sent" for name, stream in audit.streams if stream.wrong]
 
 
-def _unaudited(found: RunRecord) -> list[str]:
-    if found.audit is None or found.audit.complete:
-        return []
-    is_cut = found.reasons is not None and (found.reasons.unreachable or found.reasons.interrupted)
-    rest = [] if is_cut else ["the audit is not complete: not everything could be read back"]
-    return list(found.audit.unjudged) or rest
+def _unaudited(audit: AuditRecord | None) -> Sequence[str]:
+    if audit is None or audit.complete:
+        return ()
+    return audit.unjudged or ("the audit is not complete: not everything could be read back",)
 
 
 def _unjudged(found: RunRecord) -> list[str]:
@@ -121,15 +119,13 @@ def _gap(gap: WorkerGap) -> str:
 
 def _partial(found: RunRecord) -> str:
     """What the figures of a run that did not reach its end are worth."""
-    thresholds = found.thresholds
-    if not thresholds:
+    if not found.thresholds:
         return f"partial: {found.partial}"
-    judged = [result for result in thresholds if result.judged]
-    held = sum(result.held for result in judged)
-    left = len(thresholds) - len(judged)
-    whole = "1 threshold" if len(thresholds) == 1 else f"{len(thresholds)} thresholds"
-    words = f"of {whole} {held} held so far, {len(judged) - held} did not"
-    return f"partial: {found.partial}; {words}" + (f", {left} could not be judged" if left else "")
+    held = sum(result.held for result in found.thresholds)
+    unjudged = sum(not result.judged for result in found.thresholds)
+    failed = len(found.thresholds) - held - unjudged
+    whole = plural(len(found.thresholds), "threshold")
+    return f"partial: {found.partial}; of {whole} {held} held so far, {failed} did not, {unjudged} could not be judged"
 
 
 def _all_well(found: RunRecord) -> list[str]:
