@@ -31,7 +31,6 @@ from simulator.fleet.signals import DeviceRandom
 if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import DeviceDriver
 
-_INTERVAL: Final = "interval_s"
 AT_ONCE_S: Final = float("-inf")
 
 
@@ -49,7 +48,6 @@ class Device(Timer, ABC):
         disk: what it remembers without power.
         random: where the chance of its signals and faults comes from.
         is_on: it has power.
-        began_s: the instant of power-on, on the monotonic clock.
         time: what it knows of the service's clock.
         commands: those that it has; None while there never was one.
         own_due_s: when time alone brings something, on the monotonic clock: the sensor, or the end of a command's work.
@@ -66,7 +64,6 @@ class Device(Timer, ABC):
         "_retries",
         "_sample_due_s",
         "_schedule",
-        "began_s",
         "commands",
         "disk",
         "driver",
@@ -96,7 +93,6 @@ class Device(Timer, ABC):
         self.disk = Disk()
         self.random = DeviceRandom(self.fleet.seed, index)
         self.is_on = False
-        self.began_s = 0.0
         self.commands: Commands | None = None
         self.own_due_s = NEVER
         self.posted: Request | None = None
@@ -109,10 +105,9 @@ class Device(Timer, ABC):
             return
         now, model = self.now(), self.member.model
         self.is_on = True
-        self.began_s = now.monotonic_s
         self.time = ServiceTime(trust_wall=True)
         self.fault = ""
-        self._retries = Retries(model.backoff, self.fleet.chance)
+        self._retries: Retries | None = None  # of what leaves; None while all is well
         self._batch = model.batch
         self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
         # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
@@ -221,7 +216,7 @@ class Device(Timer, ABC):
         if commands is not None and commands.is_busy:
             for work in commands.advance(now):
                 if work.interval_s is not None:
-                    self.disk.journal.settings[_INTERVAL] = repr(work.interval_s)
+                    self.disk.interval_s = work.interval_s
                     self._set_interval(now)
         due_s = NEVER
         if self.driver.is_sampling:
@@ -257,7 +252,7 @@ class Device(Timer, ABC):
     def _set_interval(self, now: Moment) -> None:
         """Read the sensor from now on as the model says, or the command that set it otherwise."""
         model = self.member.model
-        interval_s = float(self.disk.journal.settings.get(_INTERVAL, model.interval_s))
+        interval_s = self.disk.interval_s or model.interval_s
         # The plan counts from the run's begin, the schedule on the machine's clock.
         phase_s = (model.place_s(self.random, interval_s) + self.fleet.began_s) % interval_s
         self._schedule = Schedule(interval_s, phase_s)
@@ -307,8 +302,7 @@ class Device(Timer, ABC):
         """
         self.posted = None
         self.fault = ""
-        if self._retries.failures:
-            self._retries.succeeded()
+        self._retries = None
         self._not_before_s = now.monotonic_s
         if request.report is None:
             self._remove_readings(request, refused, now)
@@ -345,6 +339,7 @@ class Device(Timer, ABC):
             return
         elif left:
             commands.note_failure(request, report, error)
+        self._retries = self._retries or Retries(self.member.model.backoff, self.fleet.chance)
         self._not_before_s = self._ready_s = now.monotonic_s + self._retries.failed(error)
 
     def hold_readings(self, until_s: float) -> None:
@@ -358,6 +353,7 @@ class Device(Timer, ABC):
     def wake(self, now: Moment) -> None:
         """End a back-off: the other side answers again."""
         self._not_before_s = min(self._not_before_s, now.monotonic_s)
+        self._ready_s = min(self._ready_s, now.monotonic_s)
 
     def write_readings(self, event: ReadingEvent, keys: Sequence[int], now: Moment) -> None:
         """Write down for the audit what became of readings."""
@@ -398,7 +394,7 @@ class Device(Timer, ABC):
 
     def _readings_again(self, request: Request, now: Moment) -> Request:
         """The readings that were not answered for good, in the same request."""
-        due_s = max(self._not_before_s, self._readings_after_s, self.began_s)
+        due_s = max(self._ready_s, self._not_before_s, self._readings_after_s)
         self._write_resent(request.keys, request.attempt, now)
         # The copies of a fault went out the first time.
         again = replace(request, intended_s=due_s, ready_s=due_s, copies=0)

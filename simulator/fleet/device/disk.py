@@ -26,15 +26,13 @@ class MemoryJournal:
 
     Attributes:
         entries: by the command's id, in the order of their arrival.
-        settings: what the device keeps beside them.
         is_empty: True until the first list was admitted.
     """
 
-    __slots__ = ("entries", "is_empty", "settings")
+    __slots__ = ("entries", "is_empty")
 
     def __init__(self) -> None:
         self.entries: dict[str, JournalEntry] = {}
-        self.settings: dict[str, str] = {}
         self.is_empty = True
 
     def known(self, command_ids: Iterable[str]) -> dict[str, JournalEntry]:
@@ -188,8 +186,10 @@ class Disk:
     Attributes:
         in_flight: the readings that were sent and never answered: they go again in the same request, byte for byte, so
             that a service with idempotency keys recognises it. Its ``attempt`` is that of the next sending.
+        interval_s: how often a command said that the sensor is read; None where none did.
     """
 
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     in_flight: Request | None = None
+    interval_s: float | None = None

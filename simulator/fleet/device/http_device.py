@@ -61,7 +61,7 @@ class HttpDevice(Device):
     def boot(self, now: Moment) -> None:
         model = self.member.model
         self._pace = PollPace(model.polling)
-        self._poll_retries = Retries(model.backoff, self.fleet.chance)
+        self._poll_retries: Retries | None = None  # None while all is well
         self._poll_fault = ""
         self._etag: str | None = None
         self._list: PagedPoll | None = None  # a list that has more pages
@@ -145,8 +145,7 @@ class HttpDevice(Device):
             self._list = None
         poll, commands = listing.poll, self.commands
         has_news = self._take_in(listing, sent_s, now)
-        if self._poll_retries.failures:
-            self._poll_retries.succeeded()
+        self._poll_retries = None
         self._poll_fault = "; ".join(poll.malformed)
         if listing.etag or not poll.unchanged:
             self._etag = listing.etag
@@ -164,6 +163,7 @@ class HttpDevice(Device):
         """No good answer came."""
         self._list = None
         self._poll_fault = str(error)
+        self._poll_retries = self._poll_retries or Retries(self.member.model.backoff, self.fleet.chance)
         self._poll_due_s = now.monotonic_s + self._poll_retries.failed(error)
 
     def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
