@@ -206,7 +206,10 @@ def service(folder: Path) -> Iterator[Server]:
     """The local service, storing into a file, without a quota."""
     port = free_port()
     program = [sys.executable, "-m", "simulator.cli", "service", "--port", str(port), "--data", str(folder)]
-    keys = {"FLEET_SIMULATOR_API_KEY": KEYS["x-api-key"], "FLEET_SIMULATOR_SECRET_KEY": KEYS["x-secret-key"]}
+    keys = {
+        "FLEET_SIMULATOR_SERVICE_API_KEY": KEYS["x-api-key"],
+        "FLEET_SIMULATOR_SERVICE_SECRET_KEY": KEYS["x-secret-key"],
+    }
     with server([*program, "--rate-limit", "0"], port, keys) as own:
         yield own
 

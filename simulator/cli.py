@@ -88,8 +88,6 @@ class LazyGroup(click.Group):
 def _name_variables(command: click.Command, prefix: str) -> None:
     """Let every option of a command, and of those in it, be set by the variable that is called as the option.
 
-    A name of its own, from ``envvar=``, works behind it.
-
     Args:
         command: of any depth.
         prefix: the program's and the command's words, such as ``FLEET_SIMULATOR_LABELS``.
@@ -100,9 +98,7 @@ def _name_variables(command: click.Command, prefix: str) -> None:
         if not isinstance(option, click.Option) or not long:
             continue
         option.show_envvar = True
-        proper = f"{words}_{long[2:].replace('-', '_').upper()}"
-        own = [option.envvar] if isinstance(option.envvar, str) else option.envvar or ()
-        option.envvar = list(dict.fromkeys([proper, *own]))
+        option.envvar = f"{words}_{long[2:].replace('-', '_').upper()}"
     for name, inner in command.commands.items() if isinstance(command, click.Group) else ():
         _name_variables(inner, f"{words}_{name}")
 

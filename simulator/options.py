@@ -43,7 +43,6 @@ class Option:
 def make_options(
     model: type[BaseModel],
     *,
-    variables: str | None = None,
     defaults: Mapping[str, Any] | None = None,
     leave_out: Collection[str] = (),
 ) -> list[click.Option]:
@@ -51,7 +50,6 @@ def make_options(
 
     Args:
         model: the settings.
-        variables: prefix of environment variables; None leaves naming them to the program.
         defaults: where they differ from the model's.
         leave_out: settings that get no option.
     """
@@ -68,9 +66,6 @@ def make_options(
             settings |= {"multiple": True, "metavar": option.metavar}
         else:
             settings |= {"type": _click_type(kind, field, option), "default": default, "metavar": option.metavar}
-        if variables is not None:
-            words = option.name.removeprefix("--").replace("-", "_").upper()
-            settings |= {"envvar": f"{variables}_{words}", "show_envvar": True}
         made.append(click.Option([option.name, name], **settings))
     return made
 

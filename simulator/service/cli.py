@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT: Final = 8080
 _LOOK_S: Final = 1.0
-_PREFIX: Final = "FLEET_SIMULATOR"
 _NOT_OF_EXEC: Final = ("console", "runs_dir", "scenarios_dir")
 """Nobody sits before a command's own service."""
 _SECRET_KEY_FILE: Final = "--secret-key-file"  # noqa: S105 - the name of an option
@@ -78,15 +77,14 @@ def _execute(*, command: tuple[str, ...], **given: Any) -> int:
     raise AssertionError("unreachable")
 
 
-def _own_file(variable: str | None) -> click.Option:
+def _own_file() -> click.Option:
     kind = click.Path(dir_okay=False, path_type=Path)
-    text = "File that holds the secret key."
-    return click.Option([_SECRET_KEY_FILE], type=kind, envvar=variable, show_envvar=True, help=text)
+    return click.Option([_SECRET_KEY_FILE], type=kind, help="File that holds the secret key.")
 
 
 service_command.params = [
-    *make_options(ServiceConfig, variables=_PREFIX, defaults={"port": DEFAULT_PORT, "console": True}),
-    _own_file(f"{_PREFIX}_SECRET_KEY_FILE"),
+    *make_options(ServiceConfig, defaults={"port": DEFAULT_PORT, "console": True}),
+    _own_file(),
 ]
 service_command.add_command(
     click.Command(
@@ -94,7 +92,7 @@ service_command.add_command(
         params=[
             # A suite is not to wait for a quota, and what is shown is its own.
             *make_options(ServiceConfig, defaults={"rate_limit": 0, "log_level": "warning"}, leave_out=_NOT_OF_EXEC),
-            _own_file(None),
+            _own_file(),
             click.Argument(["command"], nargs=-1, required=True, type=click.UNPROCESSED),
         ],
         callback=_execute,

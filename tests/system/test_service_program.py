@@ -25,7 +25,7 @@ from simulator.wire.limits import OPEN_COMMANDS_MAX
 
 pytestmark = pytest.mark.long
 
-PROGRAM = [sys.executable, "-c", "from simulator.service.cli import service_command; service_command()"]
+PROGRAM = [sys.executable, "-m", "simulator.cli", "service"]
 KEYS = {"x-api-key": "mk_test", "x-secret-key": "msk_test"}
 WRITERS, WATCHED = 200, 8
 KILLS = int(os.environ.get("SERVICE_KILLS", "2"))
@@ -37,7 +37,7 @@ def _start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "FLEET_SIMULATOR_PORT": "0", **environment},
+        env={**os.environ, "FLEET_SIMULATOR_SERVICE_PORT": "0", **environment},
     )
 
 
@@ -80,7 +80,7 @@ def _refused(*arguments: str, **environment: str) -> str:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_long_before_the_polls_that_it_holds_would_end(number):
-    given = {"FLEET_SIMULATOR_API_KEY": "mk_test", "FLEET_SIMULATOR_SECRET_KEY": "msk_test"}
+    given = {"FLEET_SIMULATOR_SERVICE_API_KEY": "mk_test", "FLEET_SIMULATOR_SERVICE_SECRET_KEY": "msk_test"}
     with _program(**given) as (process, told), ThreadPoolExecutor() as pool, _client(told) as http:
         product_id = http.post("/products", json={"name": "p"}).json()["product_id"]
         url = f"{told['service']}/devices/{_device(http, product_id, 'd')}/commands?status=open&wait=30"
@@ -146,14 +146,14 @@ def test_a_variant_is_answered_shown_and_kept_and_the_secret_key_comes_from_a_fi
 
 def test_every_option_has_an_environment_variable(tmp_path):
     environment = {
-        "FLEET_SIMULATOR_HOST": "127.0.0.1",
-        "FLEET_SIMULATOR_DATA": str(tmp_path),
-        "FLEET_SIMULATOR_API_KEY": "mk_test",
-        "FLEET_SIMULATOR_SECRET_KEY": "msk_test",
-        "FLEET_SIMULATOR_RATE_LIMIT": "1",
-        "FLEET_SIMULATOR_VALIDATE_COMMANDS": "1",
-        "FLEET_SIMULATOR_NO_CONTROL": "1",
-        "FLEET_SIMULATOR_LOG_LEVEL": "error",
+        "FLEET_SIMULATOR_SERVICE_HOST": "127.0.0.1",
+        "FLEET_SIMULATOR_SERVICE_DATA": str(tmp_path),
+        "FLEET_SIMULATOR_SERVICE_API_KEY": "mk_test",
+        "FLEET_SIMULATOR_SERVICE_SECRET_KEY": "msk_test",
+        "FLEET_SIMULATOR_SERVICE_RATE_LIMIT": "1",
+        "FLEET_SIMULATOR_SERVICE_VALIDATE_COMMANDS": "1",
+        "FLEET_SIMULATOR_SERVICE_NO_CONTROL": "1",
+        "FLEET_SIMULATOR_SERVICE_LOG_LEVEL": "error",
     }
     with _program(**environment) as (_, told):
         assert told["data"] == str(tmp_path)

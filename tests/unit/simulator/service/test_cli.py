@@ -8,7 +8,7 @@ import sys
 import pytest
 from click.testing import CliRunner
 
-from simulator.service.cli import service_command
+from simulator.cli import program
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def refused():
     """Run the service with options that it refuses, in this process; what it says."""
 
     def refuse(*arguments: str, **environment: str) -> str:
-        result = CliRunner().invoke(service_command, ["--port", "0", *arguments], env=environment)
+        result = CliRunner().invoke(program, ["service", "--port", "0", *arguments], env=environment)
         assert result.exit_code == 2, result.output
         return result.stderr.strip()
 
@@ -31,7 +31,7 @@ def test_settings_that_cannot_be_used_are_one_line_and_exit_code_2(refused, tmp_
     both = refused("--api-key", "mk_a", "--secret-key", "msk_a", "--secret-key-file", str(missing))
     assert both == "error: give --secret-key or --secret-key-file, not both"
     assert len(refused("--api-key", "a", "--secret-key", "b").splitlines()) == 2
-    assert "--rate-limit" in refused(FLEET_SIMULATOR_RATE_LIMIT="-1")
+    assert "--rate-limit" in refused(FLEET_SIMULATOR_SERVICE_RATE_LIMIT="-1")
 
 
 def test_a_variant_with_a_choice_that_does_not_exist_is_refused_with_the_nearest_one(refused):
