@@ -36,7 +36,8 @@ from benchmarks._rig import KEYS, ROOT, Server, cores, judge, machine, pinned, w
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.settings import KeyPairFile
-from simulator.fleet.workload.fleet import FleetJob, FleetWorkload
+from simulator.fleet.workload.base import Job
+from simulator.fleet.workload.fleet import FleetWorkload
 
 BAR = 0.005
 EDGE_S = 2
@@ -136,7 +137,8 @@ async def play(url: str, rate: float, seconds: float, folder: Path) -> None:
     keys = (KeyPairFile(KEYS["x-api-key"], folder / "x-secret-key"),)
     names = tuple(f"d{number}" for number in range(DEVICES))
     recorder = Recorder()
-    job = FleetJob(
+    job = Job(
+        play=FleetWorkload,
         scenario=scenario,
         device_url=url,
         keys=keys,
@@ -151,7 +153,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path) -> None:
         run="run",
         connections=64,
     )
-    piece = FleetWorkload(job, recorder)
+    piece = job.make(recorder)
     began_s = time.monotonic() + _LEAD_S
     piece.begin(began_s)
     piece.enter_phase(0, began_s)

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 
 from agent.errors import ConfigurationError
 from simulator.fleet.scenario.model import Scenario
-from simulator.fleet.workload.base import DeviceJob
+from simulator.fleet.workload.base import Job
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def pack(jobs: Sequence[Any]) -> JobFiles:
         file = io.BytesIO()
         _Packer(file, named).dump(job)
         pickled.append(file.getvalue())
-        if isinstance(job, DeviceJob):
+        if isinstance(job, Job):
             folder = job.folder.absolute()
             named |= {folder / name for name in _files_of_signals(job.scenario)}
             others |= {folder} if job.ledger is None else {folder, job.ledger.path.absolute()}
@@ -109,7 +109,7 @@ def unpack(job_files: JobFiles, workers: range, root: Path) -> list[Any]:
         place.write_bytes(content)
     jobs = [_Unpacker(job_files.jobs[worker], root).load() for worker in workers]
     for job in jobs:
-        if isinstance(job, DeviceJob):
+        if isinstance(job, Job):
             job.folder.mkdir(parents=True, exist_ok=True)  # 'folder/../file' goes through it
             if job.ledger is not None:
                 job.ledger.path.parent.mkdir(parents=True, exist_ok=True)

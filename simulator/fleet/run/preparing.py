@@ -24,16 +24,17 @@ from simulator.fleet.audit.ledger import (
     ledger_path,
     make_run_database,
 )
+from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import connections_of, deal, models_of
-from simulator.fleet.run.worker import Job
 from simulator.fleet.scenario.model import BackfillScenario, OnboardingScenario, Scenario
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client
 from simulator.fleet.target.provisioning import Provisioned, load_product, provision
 from simulator.fleet.target.target import Target, find_gateway_offers, find_offers
-from simulator.fleet.workload.backfill import BackfillJob, end_of_history
-from simulator.fleet.workload.fleet import FleetJob
-from simulator.fleet.workload.storm import StormJob
+from simulator.fleet.workload.backfill import BackfillWorkload
+from simulator.fleet.workload.base import Job, Workload
+from simulator.fleet.workload.fleet import FleetWorkload
+from simulator.fleet.workload.storm import StormWorkload
 from simulator.gateway.program import issue_tokens
 from simulator.keys import write_secret
 
@@ -128,59 +129,48 @@ class Preparation:
 
     def _jobs(self, provisioned: Provisioned) -> Iterator[Job]:
         scenario, target = self.file.scenario, self.target
-        common: dict[str, Any] = {
-            "scenario": scenario,
-            "base_url": target.base_url,
-            "keys": target.key_files,
-            "product_id": provisioned.product_id,
-            "offers": self.offers,
-            "ca_file": target.ca_file,
-        }
-        if isinstance(scenario, OnboardingScenario):
-            devices = map(scenario.fleet.identifier, range(scenario.fleet.devices))
-            yield StormJob(**common, identifiers=tuple(f"{device}-{self.run[:6]}" for device in devices))
-            return
         if self.is_audited:
             self._keep_rules(provisioned)
-        if isinstance(scenario, BackfillScenario):
-            to_s = end_of_history(self.began_ms / 1000)
-            for share in self._shares(provisioned, min(_BACKFILL_CONNECTIONS, scenario.target.pool)):
-                yield BackfillJob(**common | share, to_s=to_s)
-            return
+        play: Callable[[Job, Recorder], Workload] = FleetWorkload
+        device_ids, connections = [device.device_id for device in provisioned.devices], scenario.target.pool
+        if isinstance(scenario, OnboardingScenario):
+            play = StormWorkload
+            devices = map(scenario.fleet.identifier, range(scenario.fleet.devices))
+            device_ids = [f"{device}-{self.run[:6]}" for device in devices]
+        elif isinstance(scenario, BackfillScenario):
+            play, connections = BackfillWorkload, min(_BACKFILL_CONNECTIONS, connections)
         peer = self._peer(provisioned)
         if scenario.target.transport == "http_poll":  # although the service could hold the polls
             peer["device_offers"] -= {"long-poll"}
-        for share in self._shares(provisioned, scenario.target.pool):
-            yield FleetJob(**common | share | peer)
-
-    def _shares(self, provisioned: Provisioned, connections: int) -> Iterator[dict[str, Any]]:
-        """Each worker's members of :class:`~simulator.fleet.workload.base.DeviceJob`.
-
-        Args:
-            provisioned: the devices on the target.
-            connections: of all workers together.
-        """
-        scenario = self.file.scenario
         models = models_of(scenario)
-        for worker, devices in enumerate(deal(scenario.fleet.devices, self.workers)):
+        for worker, share in enumerate(deal(scenario.fleet.devices, self.workers)):
             ledger = LedgerTarget(
                 ledger_path(self.folder, worker),
                 worker,
-                devices.start,
-                len(devices),
+                share.start,
+                len(share),
                 self.began_ms,
                 numbered=scenario.audit.numbers,
                 first_number=first_number_of(self.run),
             )
-            yield {
-                "run": self.run,
-                "devices": devices,
-                "device_ids": tuple(provisioned.devices[device].device_id for device in devices),
-                "model_numbers": tuple(models[devices.start : devices.stop]),
-                "folder": self.file.folder,
-                "ledger": ledger if self.is_audited else None,
-                "connections": connections_of(worker, self.workers, connections),
-            }
+            yield Job(
+                play=play,
+                scenario=scenario,
+                run=self.run,
+                began_s=self.began_ms / 1000,
+                base_url=target.base_url,
+                ca_file=target.ca_file,
+                keys=target.key_files,
+                product_id=provisioned.product_id,
+                offers=self.offers,
+                devices=share,
+                device_ids=tuple(device_ids[share.start : share.stop]),
+                model_numbers=tuple(models[share.start : share.stop]),
+                folder=self.file.folder,
+                ledger=ledger if self.is_audited else None,
+                connections=connections_of(worker, self.workers, connections),
+                **peer,
+            )
 
     def _keep_rules(self, provisioned: Provisioned) -> None:
         """Make the run's database, with what an audit goes by."""
@@ -199,7 +189,7 @@ class Preparation:
         make_run_database(self.folder, rules, [(each.device_id, each.name) for each in provisioned.devices])
 
     def _peer(self, provisioned: Provisioned) -> dict[str, Any]:
-        """The members of :class:`FleetJob` that say what devices talk to.
+        """The members of a job that say what devices talk to.
 
         Through a gateway each device gets a token of its own first.
         """

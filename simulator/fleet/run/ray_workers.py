@@ -30,7 +30,7 @@ from simulator.fleet.run.worker import WALL_CLOCK_S, Lost, ToWorker
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target import target as targets
 from simulator.fleet.target.target import Target
-from simulator.fleet.workload.base import DeviceJob, WorkloadSummary
+from simulator.fleet.workload.base import Job, WorkloadSummary
 from simulator.interrupts import without_interrupts
 from simulator.watched import describe
 
@@ -188,7 +188,7 @@ class RayWorkers:
         self._ledgers = {
             worker: job.ledger.path.absolute()
             for worker, job in enumerate(jobs)
-            if isinstance(job, DeviceJob) and job.ledger is not None
+            if isinstance(job, Job) and job.ledger is not None
         }
         files = ray.put(pack(jobs))  # an object, not an argument: what a call is given stands in the table of actors
         calls = [node.actor.start.remote(files) for node in self._nodes]

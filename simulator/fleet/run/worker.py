@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 from multiprocessing.connection import Connection
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import uvloop
 
@@ -28,7 +28,7 @@ from simulator.fleet.engine.preflight import raise_descriptor_limit
 from simulator.fleet.metrics.health import HealthProbe
 from simulator.fleet.metrics.recorder import Cut, Recorder
 from simulator.fleet.record import Second
-from simulator.fleet.workload.base import Leftover, Workload, WorkloadSummary
+from simulator.fleet.workload.base import Job, Leftover, Workload, WorkloadSummary
 from simulator.watched import ENDED, PartEnded, describe, make_thread, start_task
 
 WALL_CLOCK_S: Final = 5.0
@@ -113,18 +113,6 @@ FromWorker = Sign | Second | Leftover | WorkloadSummary | Problem | Lost
 
 
 # --- in the worker's process ------------------------------------------------------------------------------------------
-
-
-class Job(Protocol):
-    """What a worker is given, pickled: it makes the workload."""
-
-    def make(self, recorder: Recorder) -> Workload:
-        """Build everything; called in the running loop. Nothing is sent yet.
-
-        Raises:
-            AgentError: it cannot be played; the text goes to the coordinator.
-        """
-        ...
 
 
 def work(job: Job, pipe: Connection) -> int:

@@ -14,9 +14,8 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from agent.core.outbox import is_refused_for_good
 from agent.errors import ServiceError
@@ -38,29 +37,13 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.scenario.model import BackfillScenario
 from simulator.fleet.signals import DeviceRandom, SignalSet
-from simulator.fleet.workload.base import DeviceJob, Leftover, MeasuredRequests, Measurement, WorkloadSummary
+from simulator.fleet.workload.base import Job, Leftover, MeasuredRequests, Measurement, WorkloadSummary
 from simulator.fleet.workload.devices import build_models
 from simulator.watched import into_loop, start_task
 
 _SENTENCES_KEPT: Final = 20
 _BACKOFF: Final = Backoff(base_s=0.2, cap_s=10.0)
 _HOUR_S: Final = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BackfillJob(DeviceJob):
-    """One worker's part of a backfill, pickled.
-
-    Attributes:
-        to_s: the history's end, seconds since the epoch.
-    """
-
-    to_s: float
-    scenario: BackfillScenario
-
-    def make(self, recorder: Recorder) -> BackfillWorkload:
-        """Build everything; called in the running loop. Nothing is sent yet."""
-        return BackfillWorkload(self, recorder)
 
 
 def history_of(
@@ -80,11 +63,6 @@ def history_of(
             yield next(sequence), recorded_ms, values
 
 
-def end_of_history(began_s: float) -> float:
-    """The last full hour before a run that begins then; both in seconds since the epoch."""
-    return began_s // _HOUR_S * _HOUR_S
-
-
 class BackfillWorkload:
     """Plays a ``backfill`` scenario: devices send readings of the past.
 
@@ -93,9 +71,11 @@ class BackfillWorkload:
         recorder: of the worker.
     """
 
-    def __init__(self, job: BackfillJob, recorder: Recorder) -> None:
+    def __init__(self, job: Job, recorder: Recorder) -> None:
         self._job = job
-        self._from_s = job.to_s - job.scenario.backfill.history_s
+        history_s = cast("BackfillScenario", job.scenario).backfill.history_s
+        self._to_s = job.began_s // _HOUR_S * _HOUR_S  # the last full hour before the run
+        self._from_s = self._to_s - history_s
         self._first_number = first_number_of(job.run)
         self._models = build_models(job.scenario, job.folder)
         self._measurement = Measurement(recorder)
@@ -111,7 +91,7 @@ class BackfillWorkload:
         self._sums: Counter[str] = Counter()  # of readings
         self._refusals: Counter[str] = Counter()  # devices, by what the service said
         intervals = (self._models[number].interval_s for number in job.model_numbers)
-        self._expected = sum(round(job.scenario.backfill.history_s / interval_s) for interval_s in intervals)
+        self._expected = sum(round(history_s / interval_s) for interval_s in intervals)
         self._began_s = self._flushed_s = 0.0
 
     def begin(self, at_s: float) -> None:
@@ -152,7 +132,7 @@ class BackfillWorkload:
         extras: dict[str, Any] = {
             "backfill": {
                 "from": to_rfc3339(self._from_s),
-                "to": to_rfc3339(self._job.to_s),
+                "to": to_rfc3339(self._to_s),
                 **{name: self._sums[name] for name in ("made", "accepted", "refused")},
                 "requests": self._requests.count,
                 "resent": self._sums["resent"],
@@ -179,8 +159,10 @@ class BackfillWorkload:
         random, model = DeviceRandom(job.scenario.seed, device), self._models[job.model_numbers[number]]
         size = model.batch if BATCH_SENSOR_DATA in job.offers else 1
         # The plan counts from the run's begin, which is the history's end.
-        first_s = self._from_s + (job.to_s + model.place_s(random, model.interval_s) - self._from_s) % model.interval_s
-        history = history_of(model.signals, random, model.interval_s, first_s, job.to_s)
+        first_s = (
+            self._from_s + (self._to_s + model.place_s(random, model.interval_s) - self._from_s) % model.interval_s
+        )
+        history = history_of(model.signals, random, model.interval_s, first_s, self._to_s)
         while batch := list(islice(history, size)):
             readings = [self._write(device, *reading) for reading in batch]
             request = self._messages.readings(job.device_ids[number], readings, f"{job.run}-{device}")

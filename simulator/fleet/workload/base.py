@@ -12,7 +12,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 from agent.core.values import OutcomeStatus
 from agent.errors import ErrorAnswer, ServiceError
-from agent.wire.server import NO_EXTENSIONS
 from simulator.fleet.audit.ledger import CommandEvent, Ledger, LedgerTarget
 from simulator.fleet.device.answers import Retries, outcome_of
 from simulator.fleet.device.http_messages import Request
@@ -36,46 +35,57 @@ _SENTENCE_CHARACTERS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceJob:
-    """What every worker needs of the service, pickled.
+class Job:
+    """One worker's part of a run, pickled; of secrets it has the paths.
 
     Attributes:
+        play: makes what plays it: the class of the scenario's kind.
         scenario: the whole one.
-        base_url: of the service.
-        keys: those of the run; they take turns in what is no device's own request.
-        offers: the service's extensions.
-        ca_file: the authorities that alone are trusted there; None trusts the system's.
-    """
-
-    scenario: Scenario
-    base_url: str
-    keys: tuple[KeyPairFile, ...]
-    product_id: str
-    offers: frozenset[str] = NO_EXTENSIONS
-    ca_file: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceJob(ServiceJob):
-    """One worker's devices and what it needs for them, pickled.
-
-    Attributes:
         run: identifies this run.
+        began_s: when it was prepared, seconds since the epoch.
+        base_url: of the service.
+        ca_file: the authorities that alone are trusted over TLS; None trusts the system's.
+        keys: those of the run. Each device has one of them; in what is no device's own request they take turns.
+        offers: the service's extensions.
+        device_url: what the devices talk to: the service, or the gateway in front of it.
+        device_offers: the extensions there.
+        tokens: file with the device tokens by device id, JSON; None where devices use keys.
+        broker_url: where devices speak MQTT.
         devices: the range of this worker, in the fleet.
-        device_ids: of those devices.
-        model_numbers: the model of each device of the range.
+        device_ids: of those devices; of an onboarding what identifies them on their labels.
+        model_numbers: the model of each of them.
         folder: of the scenario's file: relative paths in it start there.
         ledger: where this worker's ledger goes; None keeps none.
         connections: requests under way at once, where devices share connections.
     """
 
+    play: Callable[[Job, Recorder], Workload]
+    scenario: Scenario
     run: str
+    base_url: str
+    keys: tuple[KeyPairFile, ...]
+    product_id: str
+    offers: frozenset[str]
+    device_url: str
+    device_offers: frozenset[str]
     devices: range
     device_ids: tuple[str, ...]
     model_numbers: tuple[int, ...]
     folder: Path
+    began_s: float = 0.0
+    ca_file: Path | None = None
+    tokens: Path | None = None
+    broker_url: str | None = None
     ledger: LedgerTarget | None = None
     connections: int = 16
+
+    def make(self, recorder: Recorder) -> Workload:
+        """Build everything; called in the running loop. Nothing is sent yet.
+
+        Raises:
+            AgentError: it cannot be played; the text goes to the coordinator.
+        """
+        return self.play(self, recorder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,7 +275,7 @@ class MeasuredRequests:
         count: how many requests went out.
     """
 
-    def __init__(self, job: ServiceJob, connections: int, measurement: Measurement) -> None:
+    def __init__(self, job: Job, connections: int, measurement: Measurement) -> None:
         self.count = 0
         self._keys = Keyring(read_keys(job.keys))
         timeout_s = job.scenario.target.timeout_s

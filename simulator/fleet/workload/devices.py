@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from agent.core.timekeeping import PollIntervals
@@ -30,17 +29,15 @@ from simulator.fleet.scenario.model import (
 )
 from simulator.fleet.signals import build_signals
 from simulator.fleet.target.target import read_keys
+from simulator.fleet.workload.base import Job
 from simulator.fleet.workload.requests import RequestDriver
 from simulator.keys import headers_of
-
-if TYPE_CHECKING:  # a job makes a workload, which makes devices
-    from simulator.fleet.workload.fleet import FleetJob
 
 Devices = HttpDriver | MqttDriver | RequestDriver
 """What plays the devices of a worker; all of them have the same methods."""
 
 
-def make_devices(job: FleetJob, fleet: Fleet, members: Sequence[Member]) -> Devices:
+def make_devices(job: Job, fleet: Fleet, members: Sequence[Member]) -> Devices:
     """The devices as the scenario wants them.
 
     Args:

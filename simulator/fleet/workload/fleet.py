@@ -6,8 +6,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from agent.wire.server import COMMAND_STATUS
@@ -20,7 +18,7 @@ from simulator.fleet.metrics.ages import CommandTracker
 from simulator.fleet.metrics.health import GcFreeze
 from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.plan import Event, EventFeed, EventKind
-from simulator.fleet.workload.base import DeviceJob, Leftover, Measurement, TrackedLedger, WorkloadSummary
+from simulator.fleet.workload.base import Job, Leftover, Measurement, TrackedLedger, WorkloadSummary
 from simulator.fleet.workload.devices import build_models, make_devices
 from simulator.fleet.workload.operator import EXPIRY_MARGIN_S, Operator
 from simulator.fleet.workload.requests import RequestDriver
@@ -32,27 +30,6 @@ _OPEN: Final = frozenset({EventKind.COMMAND, EventKind.ARRIVAL})
 """What comes at its time whatever the target does; a device's own requests wait for each other."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FleetJob(DeviceJob):
-    """One worker's part of a fleet, pickled.
-
-    Attributes:
-        device_url: what the devices talk to: the service, or the gateway in front of it.
-        device_offers: the extensions there.
-        tokens: file with the device tokens by device id, JSON; None where each device uses one of the keys.
-        broker_url: for MQTT.
-    """
-
-    device_url: str
-    device_offers: frozenset[str]
-    tokens: Path | None = None
-    broker_url: str | None = None
-
-    def make(self, recorder: Recorder) -> FleetWorkload:
-        """Build everything; called in the running loop. Nothing is sent yet."""
-        return FleetWorkload(self, recorder)
-
-
 class FleetWorkload:
     """Plays devices or requests: they are switched on and off, act when they are due, and suffer faults.
 
@@ -61,7 +38,7 @@ class FleetWorkload:
         recorder: counts.
     """
 
-    def __init__(self, job: FleetJob, recorder: Recorder) -> None:
+    def __init__(self, job: Job, recorder: Recorder) -> None:
         self._job = job
         self._recorder = recorder
         scenario, ledger = job.scenario, job.ledger

@@ -24,7 +24,7 @@ from simulator.fleet.metrics.ages import EndState
 from simulator.fleet.outcomes import Attempt
 from simulator.fleet.plan import Event
 from simulator.fleet.record import CommandEnds
-from simulator.fleet.workload.base import DeviceJob, MeasuredRequests, Measurement
+from simulator.fleet.workload.base import Job, MeasuredRequests, Measurement
 from simulator.watched import start_task
 
 EXPIRY_MARGIN_S: Final = 2.0
@@ -61,7 +61,7 @@ class Operator:
 
     def __init__(
         self,
-        job: DeviceJob,
+        job: Job,
         fleet: Fleet,
         measurement: Measurement,
         on_ordered: OnOrdered,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 
@@ -28,7 +28,7 @@ from simulator.fleet.record import STORM, AuditRecord, DeviceFinding, StreamAudi
 from simulator.fleet.scenario.model import OnboardingScenario
 from simulator.fleet.signals import DeviceRandom, salt_of
 from simulator.fleet.target.provisioning import MARK
-from simulator.fleet.workload.base import Leftover, MeasuredRequests, Measurement, Result, ServiceJob, WorkloadSummary
+from simulator.fleet.workload.base import Job, Leftover, MeasuredRequests, Measurement, Result, WorkloadSummary
 from simulator.watched import start_task
 from simulator.wire import paths
 from simulator.wire.models import ScanAnswer, ScanQr
@@ -41,22 +41,6 @@ _FAULT_CHARACTERS: Final = 200
 _FINDINGS_KEPT: Final = 100
 _RACE: Final = salt_of("storm", "race")
 _SECOND_PERSON: Final = "-2"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StormJob(ServiceJob):
-    """What a storm needs, pickled.
-
-    Attributes:
-        identifiers: one for each label; none of them is registered before.
-    """
-
-    scenario: OnboardingScenario
-    identifiers: tuple[str, ...]
-
-    def make(self, recorder: Recorder) -> StormWorkload:
-        """Build everything; called in the running loop. Nothing is sent yet."""
-        return StormWorkload(self, recorder)
 
 
 @dataclass(slots=True)
@@ -88,21 +72,22 @@ class StormWorkload:
         recorder: of the worker.
     """
 
-    def __init__(self, job: StormJob, recorder: Recorder) -> None:
+    def __init__(self, job: Job, recorder: Recorder) -> None:
         self._job = job
         self._recorder = recorder
-        self._settings = job.scenario.onboarding
-        target, user = job.scenario.target, job.scenario.fleet.user_id
+        scenario = cast("OnboardingScenario", job.scenario)
+        self._settings = scenario.onboarding
+        target, user = scenario.target, scenario.fleet.user_id
         self._users = (user, f"{user}{_SECOND_PERSON}")
         self._measurement = Measurement(recorder)
         self._requests = MeasuredRequests(job, target.pool, self._measurement)
         self._journeys: list[Journey] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._arrivals: asyncio.Task[None] | None = None
-        phases, rate_per_s = job.scenario.phases, self._settings.rate_per_s
+        phases, rate_per_s = scenario.phases, self._settings.rate_per_s
         bounds_s = [0.0, *accumulate(phase.duration_s for phase in phases)]
         counts = [0.0, *accumulate(rate_per_s * phase.rate_factor * phase.duration_s for phase in phases)]
-        self._due_s = np.interp(range(len(job.identifiers)), counts, bounds_s)  # of each label, since the run's begin
+        self._due_s = np.interp(range(len(job.device_ids)), counts, bounds_s)  # of each label, since the run's begin
         self._began_s = 0.0
 
     def begin(self, at_s: float) -> None:
@@ -160,7 +145,7 @@ class StormWorkload:
 
     async def _arrive(self) -> None:
         """Labels at the scenario's rate, whatever the target does."""
-        for number, identifier in enumerate(self._job.identifiers):
+        for number, identifier in enumerate(self._job.device_ids):
             due_s = self._began_s + float(self._due_s[number])
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
             chance = DeviceRandom(self._job.scenario.seed, identifier).uniform(_RACE, number)
@@ -229,7 +214,7 @@ class StormWorkload:
 
     async def _listed(self) -> tuple[list[tuple[str, str]], bool]:
         """User and identifier of each label's device that the service lists; False: it could not be read to the end."""
-        client, wanted = self._requests.client(self._job.offers), set(self._job.identifiers)
+        client, wanted = self._requests.client(self._job.offers), set(self._job.device_ids)
         found: list[tuple[str, str]] = []
         for user in self._users:
             try:

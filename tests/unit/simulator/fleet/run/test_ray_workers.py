@@ -13,12 +13,13 @@ from simulator.fleet.run.job_files import check_files, pack, place_of, unpack
 from simulator.fleet.run.ray_workers import Node, place_workers
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.settings import KeyPairFile
-from simulator.fleet.workload.fleet import FleetJob
+from simulator.fleet.workload.base import Job
+from simulator.fleet.workload.fleet import FleetWorkload
 
 SECRET = "msk_0123456789abcdef"
 
 
-def make_job(folder: Path, recording: str = "days/one.csv") -> FleetJob:
+def make_job(folder: Path, recording: str = "days/one.csv") -> Job:
     (folder / "keys").mkdir(exist_ok=True)
     secret = folder / "keys" / "secret"
     secret.write_text(SECRET)
@@ -31,7 +32,8 @@ def make_job(folder: Path, recording: str = "days/one.csv") -> FleetJob:
         "phases": [{"kind": "hold", "name": "hold", "duration_s": 1}],
     }
     keys = (KeyPairFile("mk_key", secret),)
-    return FleetJob(
+    return Job(
+        play=FleetWorkload,
         scenario=READER.validate_python(document),
         device_url="http://127.0.0.1:9",
         tokens=tokens,
