@@ -17,6 +17,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from agent.errors import ConfigurationError
+from agent.wire.network import trust_store
 from agent.wire.secret import read_key_file
 from simulator.fleet.device.handlers import SENSOR, VOCABULARY, payload_fault
 from simulator.fleet.metrics.thresholds import Source, Threshold, ThresholdError, parse
@@ -281,8 +282,12 @@ def _files(scenario: Scenario, folder: Path) -> Found:
             read_key_file(folder / pair.secret_key_file, others_may_not=_OTHERS_MAY_NOT)
         except ConfigurationError as error:
             yield ("target", "keys", index, "secret_key_file"), "; ".join(error.faults)
-    if target.ca_file is not None and not (folder / target.ca_file).is_file():
-        yield ("target", "ca_file"), f"{folder / target.ca_file} is no file; name a PEM file that is there"
+    if target.ca_file is not None:
+        try:
+            trust_store(folder / target.ca_file)
+        except OSError as error:
+            issue = f"{folder / target.ca_file} cannot be used ({error.strerror or error})"
+            yield ("target", "ca_file"), f"{issue}; name a PEM file with certificates"
 
 
 def _refusal(scenario: Scenario, command: CommandSettings, words: list[str]) -> str:

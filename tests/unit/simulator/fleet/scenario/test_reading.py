@@ -208,6 +208,7 @@ CASES = [
         "target.keys[1].secret_key_file:",
     ),
     (WHOLE + "target: {base_url: 'https://x', ca_file: none.pem}", "target.ca_file:"),
+    (WHOLE + "target: {transport: mqtt, ca_file: key}", "ca_file: "),
     (WHOLE.replace(PHASES, LABELS), "phases: at 0.5 labels/s only 45 of 100 are scanned"),
     (WHOLE.replace(PHASES, TWICE), "phases: several phases are called 'a'"),
     (
