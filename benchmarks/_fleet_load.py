@@ -57,7 +57,7 @@ class _Run:
         a loop that is always busy would be long in connecting.
         """
         for number in range(connections):
-            _First(self, number).send(time.monotonic())
+            _Device(self, number, goes_on=False).send(time.monotonic())
             while self.open >= _RAMP or (number == connections - 1 and self.open):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
@@ -66,10 +66,11 @@ class _Device:
     """One device: makes its requests, and is told what became of them."""
 
     is_wanted = True
-    __slots__ = ("_name", "_number", "_run", "_sequence", "intended_s")
+    __slots__ = ("_goes_on", "_name", "_number", "_run", "_sequence", "intended_s")
 
-    def __init__(self, run: _Run, number: int) -> None:
+    def __init__(self, run: _Run, number: int, *, goes_on: bool = True) -> None:
         self._run = run
+        self._goes_on = goes_on
         self._number = number
         self._name = b"019b76da-a800-7000-8000-%012x" % number
         self._sequence = 0
@@ -107,22 +108,8 @@ class _Device:
         run = self._run
         run.open -= 1
         run.recorder.record(OPERATION, outcome, intended_s=self.intended_s, sent_s=sent_s, now_s=now_s)
-        self.next(now_s)
-
-    def next(self, now_s: float) -> None:
-        """A closed user sends again at once."""
-        if not self._run.is_over:
+        if self._goes_on and not run.is_over:  # a closed user sends again at once
             self.send(now_s)
-
-
-class _First(_Device):
-    """One request that opens a connection; nothing follows it."""
-
-    __slots__ = ()
-
-    def next(self, now_s: float) -> None:
-        """Nothing follows."""
-        del now_s
 
 
 async def load(url: str, connections: int, seconds: float, *, per_device: bool) -> dict[str, float]:

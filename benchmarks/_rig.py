@@ -122,26 +122,25 @@ def run(command: Sequence[object], *, core: int | None = None, target_pid: int |
 
 
 @contextlib.contextmanager
-def running(command: Sequence[str], environ: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
-    """A process for as long as the block; its standard streams but the last are pipes."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
+def running(
+    command: Sequence[str], environ: Mapping[str, str] | None = None, stdout: int = subprocess.DEVNULL
+) -> Iterator[subprocess.Popen[str]]:
+    """A process for as long as the block; it can read its standard input until then."""
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=stdout, stderr=subprocess.DEVNULL, text=True, cwd=ROOT,
         env={**os.environ, **(environ or {})},
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.terminate()
-        process.wait(60)
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
+    ) as process:  # fmt: skip
+        try:
+            yield process
+        finally:
+            process.terminate()
+            process.wait(60)
 
 
 @contextlib.contextmanager
 def printing(command: Sequence[str], environ: Mapping[str, str] | None = None) -> Iterator[subprocess.Popen[str]]:
     """A process that has printed ``ready``."""
-    with running(command, environ) as process:
+    with running(command, environ, subprocess.PIPE) as process:
         if process.stdout is None or process.stdout.readline().strip() != "ready":
             raise RuntimeError(f"{command[:3]} did not start")
         yield process
@@ -178,17 +177,12 @@ class Server:
 def server(command: Sequence[str], port: int, environ: Mapping[str, str] | None = None) -> Iterator[Server]:
     """A server for the length of the block; whatever it answers to the path of the service's health will do."""
     began_s = time.perf_counter()
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               env={**os.environ, **(environ or {})})  # fmt: skip
-    try:
+    with running(command, environ) as process:
         while not _answers(f"http://127.0.0.1:{port}/_emulator/health"):
             if process.poll() is not None or time.perf_counter() - began_s > PATIENCE_S:
                 raise RuntimeError(f"{command} did not start")
             time.sleep(0.005)
         yield Server(port, process.pid, time.perf_counter() - began_s)
-    finally:
-        process.terminate()
-        process.wait(60)
 
 
 def _answers(url: str) -> bool:
