@@ -276,6 +276,11 @@ def spans_with_drain(record: RunRecord) -> list[Span]:
     return [*record.phases, Span("drain", "drain", begin_s, record.duration_s, record.devices)]
 
 
+def gap_spans(record: RunRecord) -> list[Span]:
+    """What workers did not report: by worker, and why."""
+    return [Span(f"worker {gap.worker}", gap.reason, gap.from_s, gap.to_s) for gap in record.gaps]
+
+
 def figures_over(seconds: Sequence[Second]) -> dict[str, Any]:
     """Some seconds as one: ``seconds`` that were reported, ``figures`` by name, ``gauges`` and ``generator``.
 

@@ -12,7 +12,7 @@ from rich.text import Text
 from simulator.fleet.metrics.ages import AGE_OPERATIONS
 from simulator.fleet.outcomes import HELD, OutcomeClass
 from simulator.fleet.record import WRONGS, AuditRecord, RunRecord, StepWord, ThresholdResult, VerdictStatus
-from simulator.fleet.report.figures import errors_of, run_figures, search_rows
+from simulator.fleet.report.figures import errors_of, gap_spans, run_figures, search_rows
 from simulator.fleet.report.formatting import DASH, clock_text, count_text, headline, time_text
 
 _STYLES: Final = {
@@ -96,9 +96,8 @@ def _steps(record: RunRecord) -> Iterator[Text]:
 
 
 def _gaps(record: RunRecord) -> Iterator[Text]:
-    for gap in record.gaps:
-        when = f"{clock_text(gap.from_s)} to {clock_text(gap.to_s)}"
-        yield Text(f"gap: worker {gap.worker}, {when}: {gap.reason}", "yellow")
+    for gap in gap_spans(record):
+        yield Text(f"gap: {gap.name}, {clock_text(gap.begin_s)} to {clock_text(gap.end_s)}: {gap.kind}", "yellow")
 
 
 def observed_text(result: ThresholdResult) -> str:

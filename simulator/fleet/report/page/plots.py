@@ -9,7 +9,7 @@ from typing import Any, Final
 from simulator.fleet.metrics.ages import is_age
 from simulator.fleet.metrics.recorder import is_cumulative
 from simulator.fleet.record import RunRecord, Span
-from simulator.fleet.report.figures import ALL_OPERATIONS, FigureSet, Timeline, health_figures
+from simulator.fleet.report.figures import ALL_OPERATIONS, FigureSet, Timeline, gap_spans, health_figures
 from simulator.fleet.report.formatting import finite
 
 _LINES: Final = ("sent", "ordered", "accepted", "reported", "unanswered")
@@ -24,14 +24,13 @@ def plots_of(record: RunRecord, figures: FigureSet, timeline: Timeline) -> dict[
     gauges = {name: each for found in slices.values() for name, each in found["gauges"].items()}
     shape = {"seconds": 0, "figures": figures.as_dict(), "gauges": gauges, "generator": health_figures(record.health)}
     over_time = _columns(shape, [slices.get(begin_s) for begin_s in begins])
-    gaps = (Span(f"worker {gap.worker}", gap.reason, gap.from_s, gap.to_s) for gap in record.gaps)
     document = {
         "duration_s": end_s,
         "width_s": width_s,
         "x": [begin_s + width_s / 2 for begin_s in begins],
         "phases": [_span(phase) for phase in timeline.spans],
         "faults": [_span(fault) for fault in record.faults],
-        "gaps": [_span(gap) for gap in gaps],
+        "gaps": [_span(gap) for gap in gap_spans(record)],
         # All of them together first, then ages, then each, the busiest first.
         "operations": [
             {"name": name, **over_time["figures"][name]}

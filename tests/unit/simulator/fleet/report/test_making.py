@@ -48,13 +48,15 @@ def report(folder: Path) -> str:
 
 
 def test_a_run_that_ended_gets_every_report(tmp_path):
-    folder = kept(tmp_path / "run", RECORD, SECONDS)
+    why = "http.poll: 503 unavailable"
+    folder = kept(tmp_path / "run", replace(RECORD, extras={"errors": {"http.report: 409": 1, why: 12}}), SECONDS)
     said = report(folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
-    for text in ("Data was lost or changed.", "http.sensor_data", "2 lost", "report.html"):
+    for text in ("Data was lost or changed.", "http.sensor_data", why, "2 lost", "report.html"):
         assert text in said
     page = (folder / "report.html").read_text()
-    for text in ("Data was lost or changed.", "disconnect_storm", "killed by signal 9", "sim-004711", "steady-10k"):
+    for text in ("Data was lost or changed.", "disconnect_storm", "killed by signal 9", "sim-004711", "steady-10k", why,
+                 "sent by the generator"):  # fmt: skip
         assert text in page
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     report(folder)
