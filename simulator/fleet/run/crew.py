@@ -52,7 +52,7 @@ class Crew:
 
     def __init__(self, work: Work, workers: range) -> None:
         self._numbers = workers
-        self._workers = LocalWorkers(work, first=workers[0])
+        self._workers = LocalWorkers(work)
         self._folder = Path(tempfile.mkdtemp(prefix=PREFIX))
         # The folder is removed when this descriptor is closed, or this process ends.
         theirs, self._remover = os.pipe()
@@ -78,7 +78,7 @@ class Crew:
 
     def send(self, worker: int, message: ToWorker) -> None:
         """Send a message to a worker."""
-        self._workers.send(worker, message)
+        self._workers.send(worker - self._numbers.start, message)
 
     def receive(self) -> list[Heard]:
         """The workers' messages: those of :data:`_WAIT_S`, or until one comes that cannot wait."""
@@ -87,7 +87,7 @@ class Crew:
         while all(isinstance(message, Second) or message is Sign.ALIVE for _, message in heard):
             if (left_s := until_s - time.monotonic()) <= 0:
                 break
-            heard += self._workers.receive(left_s)
+            heard += ((self._numbers[worker], message) for worker, message in self._workers.receive(left_s))
         return heard
 
     def read(self, path: str, offset: int) -> bytes:

@@ -52,7 +52,6 @@ class _Member:
     last_message_s: float
     has_sent: bool = False
     has_hung_up: bool = False
-    is_over: bool = False
 
 
 class LocalWorkers:
@@ -60,7 +59,6 @@ class LocalWorkers:
 
     Args:
         work: what each of them does.
-        first: number of the first one, where others of the run are on other machines.
         now: the monotonic clock.
 
     Attributes:
@@ -69,11 +67,11 @@ class LocalWorkers:
 
     machines = ""
 
-    def __init__(self, work: Work, *, first: int = 0, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, work: Work, *, now: Callable[[], float] = time.monotonic) -> None:
         self._work = work
-        self._first = first
         self._now = now
-        self._members: list[_Member] = []
+        self._processes: list[BaseProcess] = []
+        self._living: dict[int, _Member] = {}
         # A thread for each worker waits for whole messages: half a one holds up nobody else. None: the pipe is closed.
         self._received: queue.SimpleQueue[tuple[_Member, FromWorker | Exception | None]] = queue.SimpleQueue()
 
@@ -104,7 +102,7 @@ class LocalWorkers:
         # spawn: a forked child would share the parent's sockets, locks and half of its threads.
         context = multiprocessing.get_context("spawn")
         with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
-            for number, job in enumerate(jobs, self._first):
+            for number, job in enumerate(jobs):
                 try:
                     ours, theirs = context.Pipe()
                     arguments = (self._work, job, theirs, os.getpid())
@@ -116,32 +114,31 @@ class LocalWorkers:
                     raise ConfigurationError([fault], "workers") from None
                 theirs.close()
                 member = _Member(number, process, ours, self._now())
-                self._members.append(member)
+                self._processes.append(process)
+                self._living[number] = member
                 threading.Thread(target=self._listen, args=(member,), daemon=True).start()
 
     def __exit__(self, *_error: object) -> None:
         with without_interrupts():
             deadline_s = self._now() + _END_S
-            for member in self._members:
-                if not member.is_over:
-                    member.process.terminate()
-            for member in self._members:
-                member.process.join(max(0.0, deadline_s - self._now()))
-                if member.process.is_alive():
-                    member.process.kill()
-                    member.process.join()
+            for member in self._living.values():
+                member.process.terminate()
+            for process in self._processes:
+                process.join(max(0.0, deadline_s - self._now()))
+                if process.is_alive():
+                    process.kill()
+                    process.join()
 
     @property
     def living(self) -> tuple[int, ...]:
         """The workers that are neither lost nor done."""
-        return tuple(member.number for member in self._members if not member.is_over)
+        return tuple(self._living)
 
     def send(self, worker: int, message: ToWorker) -> None:
         """Send a message. One to a worker that has just died is lost, and :meth:`receive` finds that out."""
-        member = self._members[worker - self._first]
-        if not member.is_over:
+        if worker in self._living:
             with contextlib.suppress(OSError):
-                member.pipe.send(message)
+                self._living[worker].pipe.send(message)
 
     def receive(self, timeout_s: float) -> Iterator[tuple[int, FromWorker]]:
         """The workers' messages, those of one worker in the order in which it sent them, and which workers are lost.
@@ -155,9 +152,7 @@ class LocalWorkers:
             yield from self._take(*self._received.get(timeout=timeout_s))
             while True:
                 yield from self._take(*self._received.get_nowait())
-        for member in self._members:
-            if member.is_over:
-                continue
+        for member in tuple(self._living.values()):
             patience_s = SILENCE_S if member.has_sent else BIRTH_S
             # How it ended is known once it has, which a busy machine takes its time for.
             if member.has_hung_up and (code := member.process.exitcode) is not None:
@@ -186,7 +181,7 @@ class LocalWorkers:
                 return
 
     def _take(self, member: _Member, message: FromWorker | Exception | None) -> Iterator[tuple[int, FromWorker]]:
-        if member.is_over:
+        if member.number not in self._living:
             return
         if message is None:
             member.has_hung_up = True
@@ -194,11 +189,12 @@ class LocalWorkers:
             yield self._lost(member, f"its message could not be read ({describe(message)}), ended")
         else:
             member.last_message_s, member.has_sent = self._now(), True
-            member.is_over = isinstance(message, WorkloadSummary)  # that its process ends now is no trouble
+            if isinstance(message, WorkloadSummary):
+                del self._living[member.number]  # that its process ends now is no trouble
             yield member.number, message
 
     def _lost(self, member: _Member, reason: str) -> tuple[int, Lost]:
-        member.is_over = True
+        del self._living[member.number]
         member.process.kill()
         return member.number, Lost(reason)
 

@@ -48,6 +48,12 @@ MISSED = ThresholdResult("http.poll.p99 < 250ms over 1m", held=False, observed=0
          "gone"),
         (found(LOSS, [MISSED], reasons=Reasons("gone", ENDED)), VerdictStatus.LOST, 4,
          "readings: 2 lost, 1 altered of 10 sent"),
+        (found(thresholds=[replace(MISSED, observed=None)]), VerdictStatus.FAILED, 1,
+         "http.poll.p99 < 250ms over 1m: nothing was measured"),
+        (found(replace(AUDIT, failures=("none of the 9 readings was accepted",))), VerdictStatus.FAILED, 1,
+         "none of the 9 readings was accepted"),
+        (found(replace(AUDIT, complete=False, unjudged=("rows of no known shape",))), VerdictStatus.INCONCLUSIVE, 3,
+         "rows of no known shape"),
     ],
 )  # fmt: skip
 def test_what_weighs_most_gives_the_word(record, word, code, first):
@@ -72,17 +78,3 @@ def test_a_run_that_ended_early_keeps_the_word_of_its_cause_and_says_what_its_fi
     )
     killed = judge_run(found(gaps=[WorkerGap(1, 3, 9, "killed")], partial="1 of 2 workers did not come to their end"))
     assert (killed.exit_code, killed.sentences[1]) == (3, "partial: 1 of 2 workers did not come to their end")
-
-
-def test_a_threshold_without_a_measurement_says_so():
-    missing = ThresholdResult("http.report.p50 < 1s", held=False, observed=None)
-    assert judge_run(found(thresholds=[missing])).sentences == ("http.report.p50 < 1s: nothing was measured",)
-
-
-def test_refused_readings_fail_the_run_and_what_cannot_be_judged_says_why():
-    refused = replace(AUDIT, failures=("none of the 9 readings that were sent was accepted",))
-    verdict = judge_run(found(audit=refused))
-    assert (verdict.word, verdict.exit_code) == (VerdictStatus.FAILED, 1)
-    assert verdict.sentences == refused.failures
-    unread = judge_run(found(audit=replace(AUDIT, complete=False, unjudged=("rows of no known shape",))))
-    assert (unread.word, unread.sentences) == (VerdictStatus.INCONCLUSIVE, ("rows of no known shape",))

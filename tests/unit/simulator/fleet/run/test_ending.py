@@ -43,12 +43,7 @@ def run_with(audit: AuditRecord | None, reasons: Reasons | None = None) -> RunRe
     threshold = ThresholdResult(
         "audit.lost == 0", held=held, observed=lost, reason="" if held else "no audit", judged=lost is not None
     )
-    measured = replace(
-        PLAIN,
-        operations=TOTALS.operations,
-        health=TOTALS.health,
-        scenario_text="",
-    )
+    measured = replace(PLAIN, operations=TOTALS.operations, health=TOTALS.health, scenario_text="")
     found = replace(measured, audit=audit, thresholds=(threshold,), reasons=reasons)
     return replace(found, verdict=judge_run(found))
 
@@ -144,27 +139,30 @@ def test_a_disk_that_is_full_at_the_end_still_takes_what_happened(room, tmp_path
     assert found.operations == record.operations
 
 
-def ping(ends, *, expect="succeeded", sent=10, refused=0, unanswered=0):
-    return CommandEnds("ping", expect, sent, refused, unanswered, ends)
+def ping(ends, *, expect="succeeded", unanswered=0):
+    return CommandEnds("ping", expect, 10, 0, unanswered, ends)
 
 
-@pytest.mark.parametrize("expect", ["succeeded", "expired"])
-@pytest.mark.parametrize("end", ["succeeded", "expired", "open"])
-def test_every_other_end_than_the_expected_one_is_told(expect, end):
-    told = list(ended_otherwise([ping({end: 10}, expect=expect)], whole=True))
-    words = "had not ended" if end == "open" else end
-    assert told == ([] if end == expect else [f"of 10 commands 'ping' that should have ended as {expect}: 10 {words}"])
-    assert list(ended_otherwise([ping({end: 10}, expect="any")], whole=True)) == []
+STRANGERS = CommandEnds("", "any", 0, 0, 0, {"succeeded": 8})
+"""Commands that came to devices under ids that no order was answered with."""
+SHOULD = "of 10 commands 'ping' that should have ended as"
 
 
-def test_a_stream_of_which_no_command_is_known_does_not_pass():
-    told = list(ended_otherwise([ping({}, unanswered=10)], whole=True))
-    assert told == ["none of 10 commands 'ping' is known to have ended as succeeded"]
-
-
-def test_commands_that_the_lists_name_otherwise_may_be_those_that_stayed_open():
-    strangers = CommandEnds("", "any", 0, 0, 0, {"succeeded": 8})
-    assert list(ended_otherwise([ping({"open": 8}), strangers], whole=True)) == []
-    told = list(ended_otherwise([ping({"open": 10}), strangers], whole=True))
-    assert told == ["of 10 commands 'ping' that should have ended as succeeded: 2 had not ended"]
-    assert list(ended_otherwise([ping({}, unanswered=10), strangers], whole=True)) == []
+@pytest.mark.parametrize(
+    ("streams", "told"),
+    [
+        ([ping({"succeeded": 10})], []),
+        ([ping({"expired": 10})], [f"{SHOULD} succeeded: 10 expired"]),
+        ([ping({"open": 10})], [f"{SHOULD} succeeded: 10 had not ended"]),
+        ([ping({"expired": 10}, expect="expired")], []),
+        ([ping({"succeeded": 10}, expect="expired")], [f"{SHOULD} expired: 10 succeeded"]),
+        ([ping({"failed": 10}, expect="any")], []),
+        ([ping({}, unanswered=10)], ["none of 10 commands 'ping' is known to have ended as succeeded"]),
+        # They may be those that stayed open.
+        ([ping({"open": 8}), STRANGERS], []),
+        ([ping({"open": 10}), STRANGERS], [f"{SHOULD} succeeded: 2 had not ended"]),
+        ([ping({}, unanswered=10), STRANGERS], []),
+    ],
+)
+def test_every_other_end_of_commands_than_the_expected_one_is_told(streams, told):
+    assert list(ended_otherwise(streams, whole=True)) == told
