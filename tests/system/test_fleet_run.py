@@ -216,9 +216,9 @@ def send(number: signal.Signals, pids: Sequence[int]) -> None:
         os.kill(pid, number)
 
 
-@pytest.mark.parametrize(("stopped", "with_conductor"), [(1, False), (2, False), (2, True)])
+@pytest.mark.parametrize(("stopped", "with_coordinator"), [(1, False), (2, False), (2, True)])
 def test_workers_that_stood_still_make_it_inconclusive_and_what_they_did_not_send_counts_as_intended(
-    stopped, with_conductor, service, tmp_path, monkeypatch
+    stopped, with_coordinator, service, tmp_path, monkeypatch
 ):
     monkeypatch.undo()  # the generator may be the limit
     stopped_s = 6.0
@@ -228,7 +228,7 @@ def test_workers_that_stood_still_make_it_inconclusive_and_what_they_did_not_sen
         assert len(pids) == stopped
         send(signal.SIGSTOP, pids)
         threading.Timer(stopped_s, send, (signal.SIGCONT, pids)).start()
-        if with_conductor:
+        if with_coordinator:
             time.sleep(stopped_s)
 
     phases = [{"name": "hold", "kind": "hold", "duration_s": 15}]

@@ -149,7 +149,7 @@ def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
     wall_clock = WallClock()
     run.conduct()
     if (why := wall_clock.new_jump()) is not None:
-        run.internal_errors.append(f"the conductor: {why}")
+        run.internal_errors.append(f"the coordinator: {why}")
     try:
         with _stage(run.progress, "fetching the ledgers"):
             missing = workers.collect()

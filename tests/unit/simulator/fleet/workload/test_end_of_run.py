@@ -111,8 +111,8 @@ def test_devices_use_what_they_talk_to_and_the_operator_what_the_service_has(loo
     assert {"idempotency-key" in each.headers for each in run.orders} == {not is_behind}
 
 
-def test_a_run_in_which_the_conductors_clock_jumps_is_not_judged(looker, monkeypatch):
+def test_a_run_in_which_the_coordinators_clock_jumps_is_not_judged(looker, monkeypatch):
     monkeypatch.setattr(fleet_run, "WallClock", lambda: SimpleNamespace(new_jump=lambda: "the clock jumped"))
     verdict = looker(CONTEXTS["core-poll"]).run.record.verdict
     assert verdict.word is VerdictStatus.INCONCLUSIVE
-    assert verdict.sentences[0] == "the conductor: the clock jumped"
+    assert verdict.sentences[0] == "the coordinator: the clock jumped"
