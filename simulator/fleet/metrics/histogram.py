@@ -84,7 +84,7 @@ class Histogram:
         if not (math.isfinite(shortest) and math.isfinite(longest)):
             raise ValueError("durations are finite numbers of seconds, and one of these is not")
         buckets = (values.view(np.int64) >> _SHIFT) - _LOWEST
-        # The pattern of a negative number is negative: it falls into the first bucket.
+        # The pattern of a negative number is negative: it falls into the first bucket, and counts as 0.
         np.clip(buckets, 0, BUCKETS - 1, out=buckets)
         np.add.at(self._counts, buckets, 1)
         self._note(len(values), max(shortest, 0.0), max(longest, 0.0))

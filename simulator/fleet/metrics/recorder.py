@@ -17,13 +17,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import numpy as np
-
 from simulator.fleet.metrics.histogram import Histogram, merged
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.record import GeneratorHealth, Operations, Second, Tally, WorkerGap
 
-_NOT_SENT: Final = math.nan
 _UNKNOWN: Final = GeneratorHealth()
 _FIRST: Final = Attempt.FIRST
 _AMBIGUOUS: Final = Attempt.AMBIGUOUS
@@ -40,28 +37,26 @@ class _Cell:
 
     Attributes:
         response: from the intended time to the end.
-        service: from the sent time to the end; NaN where nothing was sent.
-        own_wait: how much of the response an earlier request of the same device caused.
+        service: of those that were sent, from the sent time to the end.
+        lag: of those that were sent, what the generator added before.
     """
 
-    __slots__ = ("ambiguous", "own_wait", "resends", "response", "service")
+    __slots__ = ("ambiguous", "lag", "resends", "response", "service")
 
     def __init__(self) -> None:
         self.response = array("d")
         self.service = array("d")
-        self.own_wait = array("d")
+        self.lag = array("d")
         self.resends = 0
         self.ambiguous = 0
 
     def tally(self, lag: Histogram) -> Tally:
-        """The cell as histograms; the time from intended to sent is added to ``lag``."""
-        waited, served = np.frombuffer(self.response), np.frombuffer(self.service)
-        sent = ~np.isnan(served)
-        response, service = Histogram(), Histogram()
-        response.record_many(waited)
-        service.record_many(served[sent])
-        lag.record_many(np.maximum(waited - served - np.frombuffer(self.own_wait), 0.0)[sent])
-        return Tally(len(waited), len(waited) - self.resends, response.encode(), service.encode(), self.ambiguous)
+        """The cell as histograms; the generator's lag is added to ``lag``."""
+        response, service, count = Histogram(), Histogram(), len(self.response)
+        response.record_many(self.response)
+        service.record_many(self.service)
+        lag.record_many(self.lag)
+        return Tally(count, count - self.resends, response.encode(), service.encode(), self.ambiguous)
 
 
 _Cells = Mapping[str, Mapping[OutcomeClass, _Cell]]
@@ -113,8 +108,9 @@ class Recorder:
         except KeyError:
             cell = self._cells.setdefault(operation, {}).setdefault(outcome, _Cell())
         cell.response.append(now_s - intended_s)
-        cell.service.append(_NOT_SENT if sent_s is None else now_s - sent_s)
-        cell.own_wait.append(0.0 if ready_s is None else ready_s - intended_s)
+        if sent_s is not None:
+            cell.service.append(now_s - sent_s)
+            cell.lag.append(sent_s - (intended_s if ready_s is None else ready_s))
         if attempt is not _FIRST:
             cell.resends += 1
             cell.ambiguous += attempt is _AMBIGUOUS
