@@ -99,7 +99,6 @@ class Commands:
         "_progress",
         "_reported_before",
         "_running",
-        "_shortened",
         "_waiting",
         "results_after_s",
     )
@@ -112,7 +111,6 @@ class Commands:
         self.results_after_s = _AT_ONCE_S
         self._backoff = device.member.model.backoff
         self._failures = FailureStreak()  # of results, since one was taken
-        self._shortened = ""  # the command whose result goes without its content
         # The report that went out and was not answered for good: command and status, and what sending it again is.
         self._reported_before = ("", "", Attempt.FIRST)
 
@@ -242,19 +240,15 @@ class Commands:
         return request
 
     def _report_of(self, entry: JournalEntry) -> Report:
-        """What the service is told; without the result's content, where that is what it refused."""
+        """What the service is told."""
         outcome = entry.outcome
         if outcome is None:
             raise AssertionError("the core puts an outcome on every finished entry")
-        result, error = outcome.result, outcome.error
-        if entry.command.id == self._shortened:
-            why = f"result_refused: {self._device.fault}"
-            result, error = None, why if error is None else f"{error} ({why})"
         return Report(
             command_id=entry.command.id,
             status=str(outcome.status),
-            result=result,
-            error=error,
+            result=outcome.result,
+            error=outcome.error,
             started_at=entry.started.wall_s if entry.started else None,
             finished_at=entry.finished.wall_s if entry.finished else None,
         )
@@ -288,10 +282,7 @@ class Commands:
         if report.status == IN_PROGRESS:
             return True
         if fault is ReportFault.CONTENT:
-            if self._shortened != report.command_id and report.result is not None:
-                self._shortened = report.command_id
-            else:
-                self._give_up(report.command_id, str(error), now)
+            self._give_up(report.command_id, str(error), now)
             return True
         device, now_s = self._device, now.monotonic_s
         self._failures = self._failures.failed(now_s)

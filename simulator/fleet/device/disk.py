@@ -71,6 +71,7 @@ class MemoryJournal:
         self.forget([name for name, entry in self.entries.items() if entry.received.monotonic_s >= monotonic_s])
 
 
+@dataclass(slots=True, eq=False)
 class Row(Reading):
     """A reading that waits.
 
@@ -83,34 +84,24 @@ class Row(Reading):
         due_s: when it was to be read, on the monotonic clock.
     """
 
-    __slots__ = ("at", "digest", "due_s")
-
-    def __init__(self, key: int, text: str, digest: int, at: Moment, due_s: float) -> None:
-        self.key = key
-        self.text = text
-        self.recorded_ms = None
-        self.digest = digest
-        self.at = at
-        self.due_s = due_s
+    digest: int = field(kw_only=True)
+    at: Moment = field(kw_only=True)
+    due_s: float = field(kw_only=True)
 
 
 class MemoryOutbox:
     """The readings that wait.
-
-    Args:
-        bounds: how much may wait.
 
     Attributes:
         rows: by key.
         next_key: of the reading that is put next.
     """
 
-    __slots__ = ("_bounds", "_dated", "_size_bytes", "next_key", "rows")
+    __slots__ = ("_dated", "_size_bytes", "next_key", "rows")
 
-    def __init__(self, bounds: Bounds = _BOUNDS) -> None:
+    def __init__(self) -> None:
         self.rows: dict[int, Row] = {}
         self.next_key = 1
-        self._bounds = bounds
         self._size_bytes = 0
         self._dated: deque[int] | None = None
 
@@ -122,19 +113,19 @@ class MemoryOutbox:
         """
         key, rows = self.next_key, self.rows
         self.next_key = key + 1
-        rows[key] = Row(key, text, digest, at, due_s)
+        rows[key] = Row(key, text, digest=digest, at=at, due_s=due_s)
         self._size_bytes += len(text)
         if len(rows) == 1:
             return ()
         dropped: list[float] = []
         age = age_s(next(iter(rows.values())).at, at)
         # The core's own first questions, before anything is made for it.
-        if age is None or age > self._bounds.max_age_s:
-            old, _ = too_old(map(_held, rows.values()), self._bounds.max_age_s, at, len(rows))
+        if age is None or age > _BOUNDS.max_age_s:
+            old, _ = too_old(map(_held, rows.values()), _BOUNDS.max_age_s, at, len(rows))
             dropped += self.remove([held.key for held in old])
         used_bytes = self._size_bytes + ROW_BYTES * len(rows)
-        if len(rows) > self._bounds.max_rows or used_bytes > self._bounds.max_bytes:
-            too_many, too_large = len(rows) - self._bounds.max_rows, used_bytes - self._bounds.max_bytes
+        if len(rows) > _BOUNDS.max_rows or used_bytes > _BOUNDS.max_bytes:
+            too_many, too_large = len(rows) - _BOUNDS.max_rows, used_bytes - _BOUNDS.max_bytes
             gone = evict([map(_held, rows.values())], too_many, too_large, len(rows))
             dropped += self.remove([held.key for held, _ in gone])
         return dropped

@@ -97,6 +97,7 @@ class Request:
     copies: int = 0
 
 
+@dataclass(slots=True)
 class Reading:
     """A reading that goes over the wire.
 
@@ -106,12 +107,9 @@ class Reading:
         recorded_ms: the time that it carries, epoch milliseconds; None leaves the time to the service.
     """
 
-    __slots__ = ("key", "recorded_ms", "text")
-
-    def __init__(self, key: int, text: str, recorded_ms: int | None = None) -> None:
-        self.key = key
-        self.text = text
-        self.recorded_ms = recorded_ms
+    key: int
+    text: str
+    recorded_ms: int | None = None
 
 
 class HttpMessages:
@@ -181,7 +179,17 @@ class HttpMessages:
         elif self.result_place is ResultPlace.NONE or report.status == IN_PROGRESS:
             return None
         else:
-            target, body = paths.RUNTIME_DATA, self._result_row(device_id, product_id, report).to_wire()
+            payload = CommandResultPayload(
+                command_id=report.command_id,
+                status=report.status,  # type: ignore[arg-type]  # checked by the model
+                result=report.result,
+                error=report.error,
+                started_at=None if report.started_at is None else to_rfc3339(report.started_at),
+                finished_at=None if report.finished_at is None else to_rfc3339(report.finished_at),
+            )
+            table, content = self.dialect.results_table, payload.to_wire()
+            row = NewRuntimeRecord(product_id=product_id, device_id=device_id, table_name=table, data_payload=content)
+            target, body = paths.RUNTIME_DATA, row.to_wire()
             if self._keeps_keys:
                 headers = {ONCE: f"result-{report.command_id}"}
         return Request(Operation.REPORT, "POST", target, encode_json(body), headers, report=report)
@@ -232,22 +240,6 @@ class HttpMessages:
             text = f"{text[:-1]},{member}}}" if text != "{}" else f"{{{member}}}"
         return f'{{"device_id":{json_name(device_id)},"sensor_data":{text}{time}}}'
 
-    def _result_row(self, device_id: str, product_id: str, report: Report) -> NewRuntimeRecord:
-        payload = CommandResultPayload(
-            command_id=report.command_id,
-            status=report.status,  # type: ignore[arg-type]  # checked by the model
-            result=report.result,
-            error=report.error,
-            started_at=_time(report.started_at),
-            finished_at=_time(report.finished_at),
-        )
-        return NewRuntimeRecord(
-            product_id=product_id,
-            device_id=device_id,
-            table_name=self.dialect.results_table,
-            data_payload=payload.to_wire(),
-        )
-
 
 @lru_cache(maxsize=4096)
 def json_name(text: str) -> str:
@@ -275,10 +267,6 @@ def time_text(epoch_ms: int) -> str:
 @lru_cache(maxsize=256)
 def _second_text(second: int) -> str:
     return to_rfc3339(second)[:-4]
-
-
-def _time(epoch_s: float | None) -> str | None:
-    return None if epoch_s is None else to_rfc3339(epoch_s)
 
 
 # --- lists of commands ------------------------------------------------------------------------------------------------
