@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from agent.errors import ConfigurationError
-from agent.wire.secret import Secret
+from agent.wire.secret import Credential, KeyPair, Secret
 from simulator.whole_files import cannot_write, write_whole
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
+class Keys(Credential):
     """The two keys of an account.
 
     Attributes:
         secret_path: the file of mode 600 that holds the secret key; None when it is in memory only.
+
+    Raises:
+        ConfigurationError: they cannot be keys, or the two are swapped.
     """
 
     api_key: str
     secret_key: Secret
     secret_path: Path | None = None
 
+    def __post_init__(self) -> None:
+        KeyPair(self.api_key, self.secret_key)
 
-def headers_of(pair: Keys) -> Mapping[str, str]:
-    """A key pair as the two headers of the specification ("Authentication")."""
-    return {"x-api-key": pair.api_key, "x-secret-key": pair.secret_key.reveal()}
+    def headers(self) -> dict[str, str]:
+        """As :meth:`KeyPair.headers`."""
+        return {"x-api-key": self.api_key, "x-secret-key": self.secret_key.reveal()}
 
 
 def keep_keys(folder: Path) -> Keys:

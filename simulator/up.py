@@ -16,7 +16,6 @@ from typing import Annotated, Final
 from pydantic import Field
 
 from agent.wire.network import is_this_machine
-from agent.wire.secret import KeyPair
 from gateway.client import RegisterDevice
 from simulator.fleet.device.model import DeviceModel
 from simulator.fleet.engine.preflight import raise_descriptor_limit
@@ -191,7 +190,7 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
 def _register(up: Up, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity, ...]:
     """The devices (name, identifier) and their product: made, or found in a data folder that has them already."""
     wanted = load_product()
-    with ServiceClient(up.base_url, KeyPair(up.keys.api_key, up.keys.secret_key)) as client:
+    with ServiceClient(up.base_url, up.keys) as client:
         known = next((product for product in client.products() if product.name == wanted.name), None)
         product_id = (known or client.create_product(wanted)).product_id
         identities = []
@@ -204,7 +203,6 @@ def _register(up: Up, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity
 
 
 def _make_fleet(up: Up) -> FleetThread:
-    with ServiceClient(up.base_url, KeyPair(up.keys.api_key, up.keys.secret_key)) as client:
+    with ServiceClient(up.base_url, up.keys) as client:
         offers = client.discover().extensions
-    headers = {"x-api-key": up.keys.api_key, "x-secret-key": up.keys.secret_key.reveal()}
-    return FleetThread(FleetTarget(up.base_url, headers, offers), up.devices, MODEL, seed=1)
+    return FleetThread(FleetTarget(up.base_url, up.keys.headers(), offers), up.devices, MODEL, seed=1)

@@ -15,7 +15,6 @@ import yaml
 
 from agent.errors import AgentError
 from agent.wire.models import FINAL_STATES, CommandRecord
-from agent.wire.secret import KeyPair
 from gateway.client import SendCommand
 from simulator.children import ChildProcess, Children, program_path
 from simulator.demo.agent import WITNESS, RealAgent
@@ -123,7 +122,7 @@ class Demo:
         base_url = self._start_service()
         self._ends.enter_context(self._children)
         keys = keep_keys(self._root / "up" / "keys")
-        self._client = self._ends.enter_context(ServiceClient(base_url, KeyPair(keys.api_key, keys.secret_key)))
+        self._client = self._ends.enter_context(ServiceClient(base_url, keys))
         self._agent = RealAgent(
             self._root / "agent",
             self._child("device-agent"),

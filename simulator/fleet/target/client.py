@@ -24,7 +24,7 @@ from agent.wire.server import LIST_PARAMETERS, NO_EXTENSIONS
 from simulator.fleet.device.answers import Retries, judge
 from simulator.fleet.engine.pool import HttpPool
 from simulator.fleet.target.target import Target
-from simulator.keys import Keys, headers_of
+from simulator.keys import Keys
 
 PATIENCE_S: Final = 30.0
 """For one answer, at least."""
@@ -49,7 +49,7 @@ class Keyring:
     """
 
     def __init__(self, pairs: Sequence[Keys]) -> None:
-        self._headers = [headers_of(pair) for pair in pairs]
+        self._headers = [pair.headers() for pair in pairs]
         self._free_at_s = [0.0] * len(pairs)
         self._turn = 0
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 from agent.errors import ConfigurationError
-from agent.wire.secret import BearerToken, KeyPair, Secret
+from agent.wire.secret import BearerToken, Secret
 from agent.wire.server import Dialect
 from simulator.children import ChildProcess, Children, program_path
 from simulator.credentials import read_secret_file
@@ -163,8 +163,7 @@ def find_offers(target: Target, dialect: Dialect | None = None) -> frozenset[str
     """
     if dialect is not None and dialect.extensions is not None:
         return dialect.extensions
-    keys = target.keys[0]
-    with ServiceClient(target.base_url, KeyPair(keys.api_key, keys.secret_key), ca_file=target.ca_file) as client:
+    with ServiceClient(target.base_url, target.keys[0], ca_file=target.ca_file) as client:
         return client.offers()
 
 

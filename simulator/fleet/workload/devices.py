@@ -31,7 +31,6 @@ from simulator.fleet.signals import build_signals
 from simulator.fleet.target.target import read_keys
 from simulator.fleet.workload.base import Job
 from simulator.fleet.workload.requests import RequestDriver
-from simulator.keys import headers_of
 
 Devices = HttpDriver | MqttDriver | RequestDriver
 """What plays the devices of a worker; all of them have the same methods."""
@@ -66,7 +65,7 @@ def make_devices(job: Job, fleet: Fleet, members: Sequence[Member]) -> Devices:
         credentials = [{"authorization": f"Bearer {token.reveal()}"} for token in tokens]
         heads = [RequestHead(origin, each) for each in credentials]
     else:  # each device has a key pair that is its own of the whole fleet's
-        pairs = [RequestHead(origin, headers_of(pair)) for pair in read_keys(job.keys)]
+        pairs = [RequestHead(origin, pair.headers()) for pair in read_keys(job.keys)]
         heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in job.devices]
     if isinstance(scenario, RequestsScenario):
         return RequestDriver(engine, fleet, members, heads, scenario.arrivals, links)
