@@ -28,7 +28,6 @@ from tests.system.plain_server import Choices, plain_server
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 
-DEVICES = 500
 SEND = ("POST", "/commands/send")
 
 
@@ -58,7 +57,9 @@ class Bench:
 
     def run(self, *words: object, code: int = 0) -> dict[str, object]:
         """The JSON that it printed."""
-        out, said = self.text(*words, code=code)
+        process = self.start(*words)
+        out, said = process.communicate(timeout=240)
+        assert process.returncode == code, out + said
         assert "Traceback" not in said
         return json.loads(out)
 
@@ -68,12 +69,6 @@ class Bench:
         done = CliRunner().invoke(device_gateway, ["rollout", *map(str, words)], env=environ)
         assert done.exit_code == code, done.output
         return done.output
-
-    def text(self, *words: object, code: int = 0) -> tuple[str, str]:
-        process = self.start(*words)
-        out, said = process.communicate(timeout=240)
-        assert process.returncode == code, out + said
-        return out, said
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +87,11 @@ def fleet(service):
     """The ids of 500 registered devices; each tenth one fails at what it is sent."""
     with ServiceClient(service.base_url, KeyPair(API_KEY, Secret(SECRET_KEY))) as client:
         product_id = client.create_product(NewProduct(name="Door")).product_id
-        ids = [
-            client.register_device(
-                RegisterDevice(user_id="me", product_id=product_id, device_identifier=f"SN-{number}")
-            ).device_id
-            for number in range(DEVICES)
+        labels = [
+            RegisterDevice(user_id="me", product_id=product_id, device_identifier=f"SN-{number}")
+            for number in range(500)
         ]
+        ids = [client.register_device(label).device_id for label in labels]
         for number, device_id in enumerate(ids):
             ends = {"status": "failed", "error": "no room"} if number % 10 == 0 else {"status": "succeeded"}
             service.script(device_id, poll_s=1, answers=[ends])
