@@ -14,17 +14,19 @@ from pydantic_core import to_json
 from agent.errors import ConfigurationError, InvalidMessage, StorageError
 from agent.wire.encoding import parse_time, to_rfc3339
 from simulator.exit_codes import ExitCode
-from simulator.fleet.metrics.ages import requests_of, shown_ages, stages_of
+from simulator.fleet.metrics.ages import shown_ages, stages_of
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.metrics.thresholds import ThresholdError, measured
 from simulator.fleet.record import Operations, RunRecord, Span, Verdict, VerdictStatus
 from simulator.fleet.report.figures import (
     Figures,
+    FigureSet,
     Timeline,
     by_outcome,
     health_figures,
     percentiles,
     phase_at,
+    run_figures,
 )
 from simulator.fleet.report.folder import (
     RUN_FILE,
@@ -89,7 +91,7 @@ def _make(folder: Path, record: RunRecord) -> tuple[str, ...]:
         "seconds.csv": lambda path: write_table(path, _SECONDS_COLUMNS, _rows_of_seconds(record, timeline, folder)),
         "figures.csv": lambda path: write_table(path, _PHASES_COLUMNS, _rows_of_phases(record, timeline)),
         "junit.xml": lambda path: write_whole(path, junit_xml(record)),
-        "summary.json": lambda path: write_whole(path, summary_json(record)),
+        "summary.json": lambda path: write_whole(path, summary_json(record, timeline)),
         "report.html": lambda path: write_whole(path, fleet_page(record, timeline, [*FILES.items()][1:])),
     }  # the seconds first: while they are read, the timeline is made
     missing = []
@@ -237,16 +239,14 @@ def _instant(record: RunRecord, offset_s: float) -> str | None:
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-def summary_json(record: RunRecord) -> str:
+def summary_json(record: RunRecord, timeline: Timeline) -> str:
     """The record with percentiles as numbers instead of histograms, for scripts; times in seconds."""
-    document = asdict(record)
-    for member, operations in (("operations", requests_of(record.operations)), ("ages", shown_ages(record.operations))):
-        found: dict[str, dict[str, Any]] = {}
-        for outcome, figures in by_outcome(operations, record.duration_s):
-            found.setdefault(figures.name, {})[outcome] = figures.as_dict()
-        document[member] = found
-    document["command_stages"] = {
-        name: {"count": times.count, **percentiles(times)} for name, times in stages_of(record.operations).items()
-    }
+    document = asdict(replace(record, operations={}))
+    del document["operations"]
     document["health"] = health_figures(record.health)
+    document["figures"] = run_figures(record).as_dict()
+    document["figures_by_phase"] = {
+        span.name: FigureSet.of(operations, span.end_s - span.begin_s).as_dict() for span, operations in timeline.phases
+    }
+    document["command_stages"] = {name: percentiles(times) for name, times in stages_of(record.operations).items()}
     return to_json(document, indent=1, inf_nan_mode="null", fallback=str).decode() + "\n"
