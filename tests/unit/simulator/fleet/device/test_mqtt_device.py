@@ -14,7 +14,7 @@ from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Member
 from simulator.fleet.device.mqtt_device import SPREAD_S, STABLE_S
 from simulator.fleet.faults import Passage
-from simulator.fleet.outcomes import OutcomeClass
+from simulator.fleet.outcomes import Attempt, OutcomeClass
 from tests.support.virtual_clock import VirtualClock
 from tests.unit.simulator.fleet.device.fleet_fakes import RecordingLedger, RecordingObserver, a_fleet
 
@@ -108,3 +108,15 @@ def test_a_device_whose_session_is_taken_over_again_and_again_waits_longer_each_
             broker.pass_s(1)
         waits.append(broker.clock.time() - lost_s)
     assert waits[0] < waits[1] < waits[2]
+
+
+def test_the_gateways_word_that_all_is_well_ends_a_back_off_and_the_wait_that_is_measured():
+    broker = Broker()
+    while not any(told.outcome is OutcomeClass.TIMEOUT for told in broker.observer.exchanges):
+        broker.pass_s(0.001)
+    sent, told = len(broker.published), len(broker.observer.exchanges)
+    broker.deliver(topics.notice(ID), encode(Notice()))
+    broker.pass_s(1)
+    again = broker.observer.exchanges[told]
+    assert (len(broker.published), again.attempt) == (sent + 1, Attempt.AMBIGUOUS)
+    assert again.intended_s <= again.ready_s <= again.sent_s
