@@ -163,13 +163,7 @@ class Cut:
         """
         lag = Histogram()
         operations = _tallied(self.cells, lag)
-        requests = replace(
-            self.health,
-            send_lag=lag.encode(),
-            send_lag_p99_s=lag.percentile(99) if lag.count else 0.0,
-            send_lag_max_s=lag.max_s if lag.count else 0.0,
-        )
-        health = merge_health([process, requests])
+        health = merge_health([process, replace(self.health, send_lag=lag.encode())])
         return Second(self.number, operations, self.gauges, health, _tallied(self.late, Histogram()))
 
 
@@ -218,8 +212,8 @@ def merge_health(parts: Sequence[GeneratorHealth]) -> GeneratorHealth:
         return GeneratorHealth()
     lag = merged(part.send_lag for part in parts)
     return GeneratorHealth(
-        send_lag_p99_s=lag.percentile(99) if lag.count else max(part.send_lag_p99_s for part in parts),
-        send_lag_max_s=max(part.send_lag_max_s for part in parts),
+        send_lag_p99_s=lag.percentile(99) if lag.count else 0.0,
+        send_lag_max_s=lag.max_s if lag.count else 0.0,
         loop_lag_max_s=max(part.loop_lag_max_s for part in parts),
         steal_percent=max(part.steal_percent for part in parts),
         cpu_percent=max(part.cpu_percent for part in parts),
