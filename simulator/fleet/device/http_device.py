@@ -99,7 +99,7 @@ class HttpDevice(Device):
         post_due_s = self.post_due_s
         if post_due_s <= now_s:
             request = self.next_post(now or self.moment(now_s))
-            post_due_s = self.post_due_s
+            post_due_s = NEVER if request is not None else self.post_due_s
             if request is not None:
                 self._send(request)
         if self._poll_due_s <= now_s:

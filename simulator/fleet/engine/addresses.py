@@ -210,12 +210,12 @@ class TargetAddress:
             OSError: it cannot be reached, there is no descriptor left, or a source is not of this machine.
             UnicodeError: the host cannot be a name.
         """
+        loop = asyncio.get_running_loop()
         family, address = await self.get()
         sock = self._open_socket(family, turn)
         try:
-            await self._reach(sock, address)
+            await loop.sock_connect(sock, address)
             name = self.host if self.tls else None
-            loop = asyncio.get_running_loop()
             await loop.create_connection(lambda: protocol, sock=sock, ssl=self.tls, server_hostname=name)
         except BaseException:
             sock.close()
@@ -248,20 +248,6 @@ class TargetAddress:
             made.close()
             raise
         return made
-
-    @staticmethod
-    async def _reach(sock: socket.socket, address: Any) -> None:
-        """Connect; within this machine that is done at once, without a turn of the loop."""
-        if sock.connect_ex(address) == 0:
-            return
-        try:
-            sock.getpeername()
-        except OSError:  # not yet, or refused
-            try:
-                await asyncio.get_running_loop().sock_connect(sock, address)
-            except OSError as error:
-                if error.errno != errno.EISCONN:  # it stood before it was asked again
-                    raise
 
 
 def explain(error: Exception) -> str:
