@@ -46,6 +46,7 @@ DROP TABLE IF EXISTS results;
 CREATE TABLE stored (device INTEGER, sequence INTEGER, digest INTEGER, recorded_ms INTEGER, received_ms INTEGER);
 CREATE TABLE listed (device INTEGER, command_id TEXT, made_ms INTEGER, state TEXT, payload INTEGER, result INTEGER);
 CREATE TABLE results (command_id TEXT, state TEXT, result INTEGER);
+UPDATE devices SET readings_read = 0, commands_read = 0;
 """
 _READINGS: Final = """
 DROP TABLE IF EXISTS readings;

@@ -59,7 +59,8 @@ _WINDOW_AFTER_MS: Final = 3_600_000
 
 
 class ReadBack:
-    """Reads everything into the tables ``stored``, ``listed`` and ``results``, which are made anew.
+    """Reads everything into the tables ``stored``, ``listed`` and ``results``, which are made anew; ``devices`` says of
+    whom.
 
     Args:
         rules: of the run.
@@ -69,7 +70,7 @@ class ReadBack:
 
     Attributes:
         devices: of the run.
-        readings_of, commands_of: indices of the devices that were read to the end.
+        readings_of: indices of the devices whose readings were read to the end.
         gone: names of devices that the service does not know any more, by index.
         foreign: how many readings of other runs with the same devices were left out.
         odd: how many rows are ``homeless`` (they name no device), ``shapeless`` (no readings in them are known),
@@ -83,7 +84,6 @@ class ReadBack:
     def __init__(self, rules: AuditRules, pages: Pages, database: sqlite3.Connection, on_progress: OnProgress) -> None:
         self.devices = devices_of(database)
         self.readings_of: set[int] = set()
-        self.commands_of: set[int] = set()
         self.gone: dict[int, str] = {}
         self.foreign = 0
         self.odd: Counter[str] = Counter()
@@ -108,6 +108,8 @@ class ReadBack:
         except ServiceError as error:
             self.failure = str(error)
         self.readings_of -= self._unread
+        read = "UPDATE devices SET readings_read = 1 WHERE device = ?"
+        self._database.executemany(read, [(device,) for device in self.readings_of])
 
     async def _read_all(self) -> None:
         with_commands = {index for (index,) in self._database.execute("SELECT DISTINCT device FROM command_events")}
@@ -209,7 +211,7 @@ class ReadBack:
                 self._database.executemany("INSERT INTO listed VALUES (?, ?, ?, ?, ?, ?)", rows)
         except NotFound:
             self.gone[device.device] = device.name
-        self.commands_of.add(device.device)
+        self._database.execute("UPDATE devices SET commands_read = 1 WHERE device = ?", (device.device,))
 
     def _command(self, device: AuditedDevice, item: Any) -> _Row | None:
         try:

@@ -83,10 +83,6 @@ def exit_code_of_audit(audit: AuditRecord) -> ExitCode:
 def _judge(
     database: sqlite3.Connection, rules: AuditRules, read: ReadBack, faults: list[str], ended_ms: int
 ) -> AuditRecord:
-    database.execute("UPDATE devices SET readings_read = 0, commands_read = 0")
-    for column, devices in (("readings_read", read.readings_of), ("commands_read", read.commands_of)):
-        marked = f"UPDATE devices SET {column} = 1 WHERE device = ?"  # noqa: S608 - one of two
-        database.executemany(marked, ((device,) for device in devices))
     readings = judge_readings(database, rules)
     commands = judge_commands(database, rules, results_read=read.results_read, ended_ms=ended_ms)
     odd = {**read.odd, **commands, "perhaps_cut": readings["lost"] if read.perhaps_cut else 0}
