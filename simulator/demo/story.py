@@ -150,7 +150,7 @@ class Demo:
 
     def _start_service(self) -> str:
         """The service's address."""
-        standing = self._ends.enter_context(running_local(self._root / "up", rate_limit=0, gateway=True))
+        standing = self._ends.enter_context(running_local(self._root / "up", gateway=True))
         self._say("service", f"listens on {standing.base_url}, its data on the disk")
         self._say("gateway", f"listens on {standing.gateway_url}; broker: {standing.broker}")
         return standing.base_url

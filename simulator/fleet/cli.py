@@ -180,7 +180,6 @@ def _read(path: Path, *, allow_python: bool) -> ScenarioFile:
 )
 @click.option("--broker", "broker_url", help="Its broker for MQTT: mqtt://host:port, or mqtts://host:port with TLS.")
 @click.option("--local", is_flag=True, help="Start a service for this run on this machine, and end it afterwards.")
-@click.option("--rate-limit", type=click.IntRange(min=0), help="With --local: its quota; 0, the default, is no limit.")
 @click.option("--audit/--no-audit", default=True, help="Keep ledgers, and read everything back at the end.")
 @click.option(
     "--metrics-port",
@@ -208,7 +207,6 @@ def run_command(
     target: TargetOptions,
     may_load: Permit,
     local: bool,
-    rate_limit: int | None,
     audit: bool,
     metrics_port: int | None,
     progress: str | None,
@@ -224,8 +222,6 @@ def run_command(
     """
     with _ended_by_hand(local=local), terminations_as_interrupts(), ExitStack() as ends:
         takes_output = progress == STANDARD_OUTPUT
-        if rate_limit is not None and not local:
-            raise CommandLineError("--rate-limit is the quota of the service that --local starts: give --local")
         if local and target != TargetOptions():
             raise CommandLineError("--local starts its own service: leave the other target out")
         file = _read(scenario, allow_python=allow_python)
@@ -237,7 +233,7 @@ def run_command(
             _check_cluster(file, local=local)
         folder = out or Path("fleet-runs") / f"{file.scenario.scenario}-{time.strftime('%Y%m%d-%H%M%S')}"
         if local:
-            service = running_local(folder / "up", rate_limit=rate_limit or 0, gateway=settings.uses_gateway)
+            service = running_local(folder / "up", gateway=settings.uses_gateway)
             way = ends.enter_context(service)
         else:
             way = find_target(target, settings, file.folder)

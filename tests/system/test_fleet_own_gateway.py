@@ -28,7 +28,7 @@ def test_devices_behind_a_gateway_that_options_name(tmp_path: Path) -> None:
     }
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(scenario))
-    with running_local(tmp_path / "up", rate_limit=0, gateway=True) as there:
+    with running_local(tmp_path / "up", gateway=True) as there:
         (pair,) = there.key_files
         service = ["--base-url", there.base_url, "--api-key", pair.api_key, "--secret-key-file", pair.secret_key_file]
         gateway = ["--gateway", there.gateway_url, "--gateway-config", there.gateway_config]

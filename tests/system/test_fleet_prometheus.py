@@ -165,7 +165,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     scenario = folder / "watched.yaml"
     scenario.write_text(yaml.safe_dump(SCENARIO))
     with (
-        running_local(folder / "up", rate_limit=0, gateway=False) as target,
+        running_local(folder / "up", gateway=False) as target,
         prometheus(program, folder, port) as server,
     ):
         begin_s, watcher = time.time(), Watcher(server)

@@ -260,12 +260,11 @@ def read_local(folder: Path) -> Target:
 
 
 @contextlib.contextmanager
-def running_local(folder: Path, *, rate_limit: int, gateway: bool) -> Iterator[Target]:
+def running_local(folder: Path, *, gateway: bool) -> Iterator[Target]:
     """Start ``fleet-simulator up`` and end it after the block.
 
     Args:
         folder: for its data and its log; made when it is missing.
-        rate_limit: requests of a key in a calendar minute; 0 = no limit.
         gateway: with gateway and broker.
 
     Raises:
@@ -275,8 +274,10 @@ def running_local(folder: Path, *, rate_limit: int, gateway: bool) -> Iterator[T
     with Children() as children:
         # What it greets with are keys and a token, which no file is to hold that goes along with a run's reports.
         child = children.add(ChildProcess("fleet-simulator up", folder / "up.log", Path(os.devnull)))
-        program = [str(program_path("fleet-simulator")), "up", "--data", str(folder), "--port", "0", "--no-console"]
-        program += ["--rate-limit", str(rate_limit)]
-        child.start([*program, *(["--gateway-port", "0"] if gateway else ["--no-gateway"])])
+        program, ports = (
+            str(program_path("fleet-simulator")),
+            ["--port=0", "--gateway-port=0" if gateway else "--no-gateway"],
+        )
+        child.start([program, "up", f"--data={folder}", "--no-console", "--rate-limit=0", *ports])
         child.wait_until((folder / _LOCAL_FILE).is_file, "the service stood", _READY_S)
         yield read_local(folder)
