@@ -190,8 +190,8 @@ def describe(made: Mapping[str, Any]) -> Iterator[str]:
     short = f"; only {made['ports']:,} ports: list more in target.source_addresses" if is_short else ""
     yield f"sockets     at most about {made['sockets']:,}{short}"
     keys = "1 key" if made["keys"] == 1 else f"{made['keys']} keys"
-    yield f"quota       {made['quota_per_minute']:,} requests a minute with {keys}; at 1,000 a minute "
-    yield f"            it would need {made['keys_needed']}"
+    quota = f"{made['quota_per_minute']:,} requests a minute with {keys}"
+    yield f"quota       {quota}; at {QUOTA_PER_MINUTE:,} a minute it would need {made['keys_needed']}"
     if made["unplanned"]:
         yield f"not counted {made['unplanned']}"
 

@@ -26,6 +26,7 @@ from simulator.fleet.workload.switchboard import Agenda, Switchboard
 from simulator.watched import into_loop, start_task
 
 _AHEAD_S: Final = 2.0
+_TICK_S: Final = 0.5
 _OPEN: Final = frozenset({EventKind.COMMAND, EventKind.ARRIVAL})
 """What comes at its time whatever the target does; a device's own requests wait for each other."""
 
@@ -164,22 +165,16 @@ class FleetWorkload:
     # --- the plan's events --------------------------------------------------------------------------------------------
 
     async def _keep_going(self) -> None:
-        """Keep the agenda filled; each second write, and note commands that expired at the service."""
-        flushed_s = time.monotonic()
+        """Keep the agenda filled, hand over the ledger's rows, and note commands that expired at the service."""
         while True:
             now_s = time.monotonic()
             if self._drained_from_s is None:
                 self._file(now_s - self._fleet.began_s + _AHEAD_S)
-            if now_s >= flushed_s + 1.0:
-                flushed_s = now_s
-                self._flush(now_s)
-            await asyncio.sleep(_AHEAD_S / 8)
-
-    def _flush(self, now_s: float) -> None:
-        if self._commands.expire(now_s - EXPIRY_MARGIN_S):
-            self._news.set()
-        if self._file_ledger is not None:
-            self._file_ledger.flush()
+            if self._commands.expire(now_s - EXPIRY_MARGIN_S):
+                self._news.set()
+            if self._file_ledger is not None:
+                self._file_ledger.flush()
+            await asyncio.sleep(_TICK_S)
 
     def _file(self, horizon_s: float) -> None:
         """The events until then; while a barrier waits until now, since it may open at any time."""

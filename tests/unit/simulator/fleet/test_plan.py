@@ -159,34 +159,17 @@ def test_the_digest_is_of_what_is_played_and_of_nothing_else():
 # --- who plays what --------------------------------------------------------------------------------------------------
 
 
-@st.composite
-def fleets(draw):
-    workers = draw(st.integers(1, 12))
-    return draw(st.integers(workers, 5_000)), workers, draw(st.integers(1, 40))
-
-
-@given(fleets())
-def test_every_device_belongs_to_one_worker_and_none_has_much_more_than_its_share(fleet):
-    devices, workers, _ = fleet
+@given(st.integers(1, 12), st.integers(0, 5_000), st.integers(1, 40), st.integers(1, 1_000))
+def test_devices_keys_and_connections_are_dealt_out_evenly_and_none_is_left_over(workers, more, keys, connections):
+    devices = workers + more
     ranges = deal(devices, workers)
     assert [device for each in ranges for device in each] == list(range(devices))
-    assert len(ranges) == workers
     assert all(abs(len(each) - devices / workers) < 1 for each in ranges)
-
-
-@given(fleets())
-def test_every_key_has_its_share_of_devices_whoever_plays_them(fleet):
-    devices, _, keys = fleet
-    counts = Counter(key_of(device, devices, keys) for device in range(devices))
-    assert max(counts.values()) - min(counts.values()) <= 1
-    assert len(counts) == min(devices, keys)
-
-
-@given(st.integers(1, 300), st.integers(1, 1_000))
-def test_all_connections_of_the_run_are_dealt_out_and_no_worker_is_without(workers, connections):
+    users = Counter(key_of(device, devices, keys) for device in range(devices))
+    assert len(users) == min(devices, keys)
     shares = [connections_of(worker, workers, connections) for worker in range(workers)]
     assert sum(shares) == max(connections, workers)
-    assert max(shares) - min(shares) <= 1
+    assert all(max(each) - min(each) <= 1 for each in (users.values(), shares))
 
 
 @pytest.mark.parametrize(
