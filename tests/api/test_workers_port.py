@@ -19,7 +19,7 @@ from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.worker import Begin, FromWorker, Lost, Problem, Sign, Stop
 from simulator.fleet.workload.base import WorkloadSummary
 from tests.support.processes import is_gone
-from tests.support.workers_to_start import LARGE, MANY, die, flood, stammer, stay, talk
+from tests.support.workers_to_start import LARGE, MANY, a_job, die, flood, stammer, stay, talk
 
 Heard = list[tuple[int, FromWorker]]
 Open = Callable[[Work], LocalWorkers | RayWorkers]
@@ -57,7 +57,7 @@ def sentences(heard: Heard) -> list[tuple[int, str]]:
 
 def test_every_worker_gets_its_job_and_what_it_alone_is_sent_and_has_the_last_word(open_workers):
     with open_workers(talk) as workers:
-        workers.start(["left", "middle", "right"])
+        workers.start([a_job("left"), a_job("middle"), a_job("right")])
         assert workers.living == (0, 1, 2)
         assert set(listen(workers, count(3))) == {(worker, Sign.READY) for worker in range(3)}
         for worker in workers.living:
@@ -75,7 +75,7 @@ def test_every_worker_gets_its_job_and_what_it_alone_is_sent_and_has_the_last_wo
 
 def test_messages_come_once_each_in_their_order_however_many_and_long_and_none_after_the_last_one(open_workers):
     with open_workers(flood) as workers:
-        workers.start([None, None])
+        workers.start([a_job(), a_job()])
         heard = listen(workers, lambda _heard: workers.living == ())
         for worker in range(2):
             said = [sentence for number, sentence in sentences(heard) if number == worker]
@@ -88,7 +88,7 @@ def test_messages_come_once_each_in_their_order_however_many_and_long_and_none_a
 )
 def test_a_worker_that_ends_is_lost_with_the_reason_and_the_others_go_on(open_workers, job, reason):
     with open_workers(die) as workers:
-        workers.start([-1, job])
+        workers.start([a_job("-1"), a_job(str(job))])
         heard = dict(listen(workers, lambda heard: len(dict(heard)) == 2 and isinstance(dict(heard)[1], Lost)))
         assert heard[0] is Sign.ALIVE
         assert reason in heard[1].reason
@@ -101,7 +101,7 @@ def test_a_worker_that_ends_is_lost_with_the_reason_and_the_others_go_on(open_wo
 def test_leaving_ends_every_worker_whatever_it_does(open_workers, error):
     pids: Sequence[int] = ()
     with pytest.raises(error) if error else contextlib.nullcontext(), open_workers(stay) as workers:
-        workers.start([None, None])
+        workers.start([a_job(), a_job()])
         pids = [int(sentence) for _, sentence in sentences(listen(workers, count(2)))]
         assert not any(map(is_gone, pids))
         assert os.getpid() not in pids
@@ -122,7 +122,7 @@ def test_workers_that_were_never_started_leave_nothing_to_end(open_workers):
 def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_does_not_come():
     now_s = 0.0
     with LocalWorkers(stammer, now=lambda: now_s) as workers:
-        workers.start([None])
+        workers.start([a_job()])
         listen(workers, bool)
         assert [list(workers.receive(0.1)) for _ in range(3)] == [[], [], []]
         now_s = SILENCE_S + 1
@@ -133,7 +133,7 @@ def test_half_a_message_holds_up_nobody_and_its_worker_is_ended_when_the_rest_do
 
 def test_a_terminal_that_is_closed_is_the_coordinators_business_as_ctrl_c_is():
     with LocalWorkers(talk) as workers:
-        workers.start(["one"])
+        workers.start([a_job("one")])
         listen(workers, bool)
         pid = multiprocessing.active_children()[0].pid
         os.kill(pid, signal.SIGHUP)
@@ -153,4 +153,4 @@ def test_a_process_that_the_system_refuses_is_one_sentence_with_the_fix(monkeypa
             ConfigurationError, match=r"worker 0 .* \(Resource temporarily unavailable\): write fewer workers"
         ),
     ):
-        workers.start([None])
+        workers.start([a_job()])

@@ -90,7 +90,7 @@ class Crew:
             heard += ((self._numbers[worker], message) for worker, message in self._workers.receive(left_s))
         return heard
 
-    def read(self, path: str, offset: int) -> bytes:
+    def read(self, path: Path, offset: int) -> bytes:
         """A piece of a file that a worker has written, at most :data:`_PIECE_BYTES`; empty at its end.
 
         Args:

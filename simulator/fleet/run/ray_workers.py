@@ -30,7 +30,7 @@ from simulator.fleet.run.worker import WALL_CLOCK_S, Lost, ToWorker
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target import target as targets
 from simulator.fleet.target.target import Target
-from simulator.fleet.workload.base import Job, WorkloadSummary
+from simulator.fleet.workload.base import WorkloadSummary
 from simulator.interrupts import without_interrupts
 from simulator.watched import describe
 
@@ -186,9 +186,7 @@ class RayWorkers:
         import ray
 
         self._ledgers = {
-            worker: job.ledger.path.absolute()
-            for worker, job in enumerate(jobs)
-            if isinstance(job, Job) and job.ledger is not None
+            worker: job.ledger.path.absolute() for worker, job in enumerate(jobs) if job.ledger is not None
         }
         files = ray.put(pack(jobs))  # an object, not an argument: what a call is given stands in the table of actors
         calls = [node.actor.start.remote(files) for node in self._nodes]
@@ -349,7 +347,7 @@ def _fetch(actor: Any, path: Path) -> str:
     new = path.with_name(f"{path.name}.part")  # half a ledger would be taken for a whole one
     try:
         with new.open("wb") as file:
-            while piece := ray.get(actor.read.remote(str(path), file.tell()), timeout=_CALL_S):
+            while piece := ray.get(actor.read.remote(path, file.tell()), timeout=_CALL_S):
                 file.write(piece)
         new.replace(path)
     except (ray.exceptions.RayError, OSError) as error:

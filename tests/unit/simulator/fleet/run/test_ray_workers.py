@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from simulator.fleet.run.ray_workers import Node, place_workers
 from simulator.fleet.scenario.model import READER
 from simulator.fleet.settings import KeyPairFile
 from simulator.fleet.workload.base import Job
-from simulator.fleet.workload.fleet import FleetWorkload
+from tests.support.workers_to_start import a_job
 
 SECRET = "msk_0123456789abcdef"
 
@@ -31,24 +32,9 @@ def make_job(folder: Path, recording: str = "days/one.csv") -> Job:
         "fleet": {"devices": 2, "models": [{"name": "a", "signals": signals}]},
         "phases": [{"kind": "hold", "name": "hold", "duration_s": 1}],
     }
-    keys = (KeyPairFile("mk_key", secret),)
-    return Job(
-        play=FleetWorkload,
-        scenario=READER.validate_python(document),
-        device_url="http://127.0.0.1:9",
-        tokens=tokens,
-        keys=keys,
-        base_url="http://127.0.0.1:9",
-        devices=range(2),
-        device_ids=("d0", "d1"),
-        product_id="p",
-        folder=folder,
-        model_numbers=(0, 0),
-        offers=frozenset(),
-        device_offers=frozenset(),
-        run="r",
-        ledger=LedgerTarget(folder.parent / "run" / "ledger-001.sqlite", 1, 0, 2, 0),
-    )
+    ledger = LedgerTarget(folder.parent / "run" / "ledger-001.sqlite", 1, 0, 2, 0)
+    keys, scenario = (KeyPairFile("mk_key", secret),), READER.validate_python(document)
+    return replace(a_job(), scenario=scenario, tokens=tokens, keys=keys, folder=folder, ledger=ledger)
 
 
 @pytest.fixture
@@ -74,7 +60,7 @@ def test_a_job_finds_its_files_on_another_machine_and_nothing_else_travels(name,
     assert moved.tokens.read_text() == "{}"
     assert moved.ledger.path == place_of(job.ledger.path, there)
     assert moved.ledger.path.parent.is_dir()
-    assert (moved.device_ids, moved.scenario) == (job.device_ids, job.scenario)
+    assert moved.scenario == job.scenario
     files = [path for path in there.rglob("*") if path.is_file()]
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     assert {path.name for path in files} == {name.rpartition("/")[2], "secret", "tokens.json"}
