@@ -83,22 +83,12 @@ class Counting(Observer):
 
 
 def _driver(given: argparse.Namespace, observer: Counting) -> tuple[HttpDriver, Http1Engine]:
-    period_s = given.period
-    model = DeviceModel(
-        signals=SIGNALS,
-        interval_s=period_s,
-        polling=PollIntervals(period_s, period_s, period_s),
-        wait_s=0.0,
-    )
-    origin = read_origin(given.url)
-    timers = Timers(LoopClock())
-    sources = (
-        tuple(f"127.0.0.{number + 1}" for number in range(given.devices // _SOURCE_SHARE + 1))
-        if given.per_device
-        else ()
-    )
-    per_device, pool = given.per_device, given.pool
-    engine = Http1Engine(origin, timers, per_device=per_device, device_sockets=1, pool=pool, sources=sources)
+    polling = PollIntervals(given.period, given.period, given.period)
+    model = DeviceModel(signals=SIGNALS, interval_s=given.period, polling=polling, wait_s=0.0)
+    origin, timers, per_device = read_origin(given.url), Timers(LoopClock()), given.per_device
+    hosts = given.devices // _SOURCE_SHARE + 1 if per_device else 0
+    sources = tuple(f"127.0.0.{number + 1}" for number in range(hosts))
+    engine = Http1Engine(origin, timers, per_device=per_device, device_sockets=1, pool=given.pool, sources=sources)
     members = [Member(str(UUID(int=_FIRST_ID + number)), "product", model) for number in range(given.devices)]
     offers = frozenset({IDEMPOTENCY_KEY})
     fleet = Fleet(timers=timers, offers=offers, seed=1, run="benchmark", numbered=True, observer=observer)
@@ -135,7 +125,8 @@ async def _perform(given: argparse.Namespace) -> None:
             "connections": engine.connections,
         }
         print(json.dumps(done), flush=True)
-        if given.until_full and (done["ended"] < 0.97 * done["intended"] or done["lag_p99_s"] > given.until_full):
+        is_full = done["ended"] < 0.97 * done["intended"] or done["lag_p99_s"] > given.until_full
+        if given.until_full and is_full:
             break
     for number in range(on):
         driver.switch_off(number)

@@ -9,6 +9,7 @@ import os
 import platform
 import resource
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -222,6 +223,12 @@ def make_devices(base_url: str, count: int = 1) -> list[str]:
     owner = {"user_id": "u", "product_id": call(f"{base_url}/products", {"name": "benchmark"})["product_id"]}
     bodies = ({**owner, "device_identifier": f"benchmark-{number}"} for number in range(count))
     return [call(f"{base_url}/onboarding/device", body)["device_id"] for body in bodies]
+
+
+def count_readings(folder: Path) -> int:
+    """The rows in the file of the service that has or had this folder."""
+    with contextlib.closing(sqlite3.connect(folder / "service.db")) as file:
+        return int(file.execute("SELECT count(*) FROM readings").fetchone()[0])
 
 
 def write_keys(folder: Path) -> dict[str, str]:

@@ -4,8 +4,7 @@ Method. *A5*: a command is published at the gateway's side; the agent, a process
 it into its journal, runs ``ping``, writes the outcome and publishes the result; the clock stops when that arrives.
 Beside it, in the same run and turn by turn, a bare echo: the same client, the same broker, the same two hops, QoS 1 and
 TCP_NODELAY on every side, to a second process that only sends back. One message at a time, and a pause after each.
-The bare round trip keeps nothing; the agent's has two commits on the disk in it (received and started, outcome), so an
-agent whose state directory is in memory is measured in the same turns.
+The bare round trip keeps nothing; the agent's has two commits on the disk in it (received and started, outcome).
 
     python -m benchmarks.command_trip [--rounds 500]
 
@@ -39,7 +38,6 @@ A5_BAR = 5.0
 WARM_UP = 20
 # What the round before left to do, a receipt and its commit, is over by then.
 PAUSE_S = 0.03
-_MEMORY = Path("/dev/shm")
 _PATIENCE_S = 120.0
 
 # Without TCP_NODELAY each small message would wait for the acknowledgement of the one before it.
@@ -132,42 +130,22 @@ def command_of(device_id: str, command_id: str) -> bytes:
     return json.dumps(record).encode()
 
 
-def round_trips(folder: Path, broker: Mosquitto, rounds: int) -> dict[str, list[float]]:
-    """All kinds of round trips, one after the other in each round, milliseconds."""
-    took: dict[str, list[float]] = {"bare": [], "disk": [], "memory": []}
+def round_trips(folder: Path, broker: Mosquitto, rounds: int) -> tuple[list[float], list[float]]:
+    """Bare ones and those of commands, one after the other in each round, milliseconds."""
+    bare, commands = list[float](), list[float]()
     with contextlib.ExitStack() as stack:
-        memory = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=_MEMORY if _MEMORY.is_dir() else None)))
         asker = Asker(broker)
         stack.callback(end_client, asker.client)
         stack.enter_context(printing([sys.executable, "-c", ECHO, str(broker.port)]))
-        for name, place in (("disk", folder), ("memory", memory)):
-            stack.enter_context(device(place / "agent", broker, name))
-            asker.wait_for(topics.status(name) + "online")
+        stack.enter_context(device(folder / "agent", broker, "d1"))
+        asker.wait_for(topics.status("d1") + "online")
         for number in range(-WARM_UP, rounds):
-            times = {"bare": asker.ask_ms(f"ask/{number}", b"{}", f"answer/{number}")}
+            bare.append(asker.ask_ms(f"ask/{number}", b"{}", f"answer/{number}"))
             time.sleep(PAUSE_S)
-            for name in ("disk", "memory"):
-                command_id = f"c{number}"
-                topic = topics.command(name, command_id)
-                times[name] = asker.ask_ms(topic, command_of(name, command_id), topics.result(name, command_id))
-                time.sleep(PAUSE_S)
-            for name, time_ms in times.items() if number >= 0 else ():
-                took[name].append(time_ms)
+            topic, answer = topics.command("d1", f"c{number}"), topics.result("d1", f"c{number}")
+            commands.append(asker.ask_ms(topic, command_of("d1", f"c{number}"), answer))
             time.sleep(PAUSE_S)
-    return took
-
-
-def show_round_trips(took: dict[str, list[float]]) -> float:
-    """Print the table; the ratio that the bar is about."""
-    bare = statistics.median(took["bare"])
-    for name, label in (
-        ("bare", "bare round trip over mosquitto"),
-        ("disk", "A5: command to result, two commits on the disk"),
-        ("memory", "the same with the state directory in memory"),
-    ):
-        lower, middle, upper = statistics.quantiles(took[name], n=4)
-        print(f"{label:<48} {middle:7.2f} ms ({lower:.2f} - {upper:.2f})  {middle / bare:5.2f} x", flush=True)
-    return statistics.median(took["disk"]) / bare
+    return bare[WARM_UP:], commands[WARM_UP:]
 
 
 def main() -> int:
@@ -181,7 +159,11 @@ def main() -> int:
         return 2
     print(f"A5: a command over MQTT and its result, beside a bare echo\n{machine()}\n")
     with tempfile.TemporaryDirectory() as name, mosquitto(program, Path(name) / "broker") as broker:
-        ratio = show_round_trips(round_trips(Path(name), broker, given.rounds))
+        took = round_trips(Path(name), broker, given.rounds)
+    for label, times in zip(("bare round trip", "command to result, two commits on the disk"), took, strict=True):
+        lower, middle, upper = statistics.quantiles(times, n=4)
+        print(f"     {label:<44}{middle:>14.2f} ms ({lower:.2f} - {upper:.2f})")
+    ratio = statistics.median(took[1]) / statistics.median(took[0])
     return 0 if judge("x a bare round trip", ratio, A5_BAR) else 1
 
 

@@ -24,20 +24,19 @@ import argparse
 import contextlib
 import itertools
 import json
-import sqlite3
-import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import quantiles
 
 import paho.mqtt.client as paho
 
 from agent.wire import topics
+from benchmarks import _rig as rig
 from benchmarks._peers import Load, has_wrk, run_wrk, show
-from benchmarks._rig import KEYS, call, cpu_s, free_port, machine, make_devices, resident_bytes, service, write_keys
 from gateway.tokens import FILE_NAME, Tokens, make_token
 from simulator.children import ChildProcess, program_path
 from tests.support.mosquitto import Mosquitto, end_client, find_mosquitto, mosquitto
@@ -71,10 +70,10 @@ def gateway(folder: Path, service_url: str, broker: Mosquitto, tokens: dict[str,
     with Tokens(folder / FILE_NAME) as file:
         file.issue(new)
     tokens.update({device_id: token.token.reveal() for device_id, token in new.items()})
-    port = free_port()
+    port = rig.free_port()
     config = {
         "service": {"base_url": service_url},
-        "auth": write_keys(folder),
+        "auth": rig.write_keys(folder),
         "state_dir": str(folder),
         "http": {"port": port, "requests_per_minute": 0},
         "mqtt": {"enabled": True, "port": broker.port},
@@ -97,7 +96,7 @@ class Devices:
 
     Attributes:
         stored: readings that were acknowledged.
-        took_ms: of each of them, from handing it to the client to its receipt.
+        took_ms: of each of them so far, from handing it to the client to its receipt.
     """
 
     def __init__(self, broker: Mosquitto, device_ids: list[str]) -> None:
@@ -114,8 +113,8 @@ class Devices:
         for device_id in device_ids:
             self.client.publish(topics.status(device_id), '{"status":"online"}', 1, retain=True)
 
-    def write(self, seconds: float) -> float:
-        """Write readings for so long and wait for their receipts; how many a second were acknowledged."""
+    def write(self, seconds: float) -> Load:
+        """Write readings for so long and wait for their receipts; how many a second, and how long a receipt took."""
         began_s, before = time.monotonic(), self.stored
         while time.monotonic() < began_s + seconds:
             number = next(self._numbers)
@@ -128,12 +127,14 @@ class Devices:
         with self._changed:
             if not self._changed.wait_for(lambda: not self._sent_s, PATIENCE_S):
                 raise RuntimeError(f"{len(self._sent_s)} readings had no receipt within {PATIENCE_S:.0f} s")
-        return (self.stored - before) / (time.monotonic() - began_s)
+        per_s, shares = (self.stored - before) / (time.monotonic() - began_s), quantiles(self.took_ms, n=100)
+        return Load(per_s, users=len(self._device_ids), p50_ms=shares[49], p99_ms=shares[98])
 
     def command_ms(self, service_url: str, device_id: str) -> float:
         """From asking the service for a command until its device has it."""
         began_s = time.perf_counter()
-        made = call(f"{service_url}/commands/send", {"device_id": device_id, "command_payload": {"command": "ping"}})
+        body = {"device_id": device_id, "command_payload": {"command": "ping"}}
+        made = rig.call(f"{service_url}/commands/send", body)
         with self._changed:
             if not self._changed.wait_for(lambda: made["id"] in self._commands_s, PATIENCE_S):
                 raise RuntimeError(f"command {made['id']} did not come within {PATIENCE_S:.0f} s")
@@ -172,32 +173,30 @@ def wrk(url: str, devices: list[tuple[str, dict[str, str]]], run: str, connectio
 def measure(folder: Path, program: str, seconds: float, runs: int, devices: int) -> int:
     """Load in turns, the table, and the count; the exit code."""
     with contextlib.ExitStack() as stack:
-        own = stack.enter_context(service(folder / "service"))
+        own = stack.enter_context(rig.service(folder / "service"))
         broker = stack.enter_context(mosquitto(program, folder / "broker", ("max_queued_messages 20000",)))
-        tokens = dict.fromkeys(make_devices(own.url, devices), "")
+        tokens = dict.fromkeys(rig.make_devices(own.url, devices), "")
         url, pid = stack.enter_context(gateway(folder / "gateway", own.url, broker, tokens))
         writer = Devices(broker, list(tokens))
         stack.callback(end_client, writer.client)
+        by_key = [(device_id, rig.KEYS) for device_id in tokens]
         by_token = [(device_id, {"authorization": f"Bearer {token}"}) for device_id, token in tokens.items()]
         direct, http, mqtt = list[Load](), list[Load](), list[Load]()
         for turn in range(runs):
-            direct.append(wrk(own.url, [(device_id, KEYS) for device_id in tokens], f"d{turn}-", CONNECTIONS, seconds))
+            direct.append(wrk(own.url, by_key, f"d{turn}-", CONNECTIONS, seconds))
             http.append(wrk(url, by_token, f"h{turn}-", CONNECTIONS_OF_DEVICE * devices, seconds))
-            mqtt.append(Load(writer.write(seconds), users=devices))
+            mqtt.append(writer.write(seconds))
         rate = show({"direct": direct, "HTTP": http, "MQTT": mqtt})
         print(", ".join(f"{name} {rate[name] / rate['direct']:.2f} x direct" for name in ("HTTP", "MQTT")))
-        shares = statistics.quantiles(writer.took_ms, n=100)
-        print(f"receipts over MQTT: p50 {shares[49]:.0f} ms, p99 {shares[98]:.0f} ms")
         turns = itertools.islice(itertools.cycle(tokens), COMMANDS)
-        shares = statistics.quantiles([writer.command_ms(own.url, device_id) for device_id in turns], n=100)
+        shares = quantiles([writer.command_ms(own.url, device_id) for device_id in turns], n=100)
         print(f"push, {COMMANDS} commands: p50 {shares[49]:.1f} ms, p99 {shares[98]:.1f} ms")
-        before_s = cpu_s(pid)
+        before_s = rig.cpu_s(pid)
         time.sleep(IDLE_S)
-        idle = (cpu_s(pid) - before_s) / IDLE_S
-        print(f"gateway: {resident_bytes(pid) / 1e6:.0f} MB, idle {idle:.1%} of a core")
+        idle = (rig.cpu_s(pid) - before_s) / IDLE_S
+        print(f"gateway: {rig.resident_bytes(pid) / 1e6:.0f} MB, idle {idle:.1%} of a core")
     acknowledged = writer.stored + sum(load.requests for load in (*direct, *http))
-    with contextlib.closing(sqlite3.connect(folder / "service" / "service.db")) as file:
-        rows = file.execute("SELECT count(*) FROM readings").fetchone()[0]
+    rows = rig.count_readings(folder / "service")
     # wrk ends while each connection has a request under way: these may be there or not.
     spare = (CONNECTIONS + CONNECTIONS_OF_DEVICE * devices) * runs
     print(f"acknowledged {acknowledged:,}, rows {rows:,} (up to {spare} were under way when wrk ended)")
@@ -215,7 +214,7 @@ def main() -> int:
     if not has_wrk() or program is None:
         print("this needs wrk and mosquitto: apt-get install wrk mosquitto", file=sys.stderr)
         return 2
-    print(f"gateway: {given.devices} devices\n{machine()}\n")
+    print(f"gateway: {given.devices} devices\n{rig.machine()}\n")
     with tempfile.TemporaryDirectory() as name:
         return measure(Path(name), program, given.seconds, given.runs, given.devices)
 

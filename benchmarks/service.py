@@ -20,15 +20,13 @@ Exit codes: 0 the bar is reached, 1 it is not, 2 wrk is missing, 4 rows are miss
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import sqlite3
 import sys
 import tempfile
 from pathlib import Path
 
+from benchmarks import _rig as rig
 from benchmarks._peers import Load, constant, has_wrk, run_wrk, show
-from benchmarks._rig import KEYS, free_port, judge, machine, make_devices, resident_bytes, server, service
 
 BAR = 0.5
 STORED, POLL, FASTAPI = "service, stored", "service, poll", "FastAPI, constant"
@@ -62,32 +60,31 @@ def main() -> int:
     given = parser.parse_args()
     if not has_wrk():
         return 2
-    print(f"S1: 64 connections of wrk\n{machine()}\n")
+    print(f"S1: 64 connections of wrk\n{rig.machine()}\n")
     seconds, runs = given.seconds, dict[str, list[Load]]()
-    with tempfile.TemporaryDirectory() as name, service(Path(name)) as own:
-        fresh_bytes = resident_bytes(own.pid)
-        [device_id] = make_devices(own.url)
-        poll, post = f"{own.url}/devices/{device_id}/commands?status=open", constant(KEYS, reading(device_id))
-        port = free_port()
-        with server([sys.executable, "-c", CONSTANT, str(port)], port) as fastapi:
+    with tempfile.TemporaryDirectory() as name, rig.service(Path(name)) as own:
+        fresh_bytes = rig.resident_bytes(own.pid)
+        [device_id] = rig.make_devices(own.url)
+        poll, post = f"{own.url}/devices/{device_id}/commands?status=open", constant(rig.KEYS, reading(device_id))
+        port = rig.free_port()
+        with rig.server([sys.executable, "-c", CONSTANT, str(port)], port) as fastapi:
             asked = {
                 STORED: (f"{own.url}/sensor-data", post),
                 FASTAPI: (f"{fastapi.url}/sensor-data", post),
-                POLL: (poll, constant(KEYS, None)),
+                POLL: (poll, constant(rig.KEYS, None)),
             }
             for _ in range(given.runs + 1):
                 for who, (url, script) in asked.items():
                     runs.setdefault(who, []).append(run_wrk(url, script, seconds=seconds))
         answered = sum(run.requests for run in runs[STORED])
         warm = {who: found[1:] for who, found in runs.items()}
-        warm["poll, 8 connections"] = [run_wrk(poll, constant(KEYS, None), connections=8, seconds=seconds)]
+        warm["poll, 8 connections"] = [run_wrk(poll, constant(rig.KEYS, None), connections=8, seconds=seconds)]
         rate = show(warm)
         requests = sum(run.requests for who in (STORED, POLL) for run in runs[who])
-        sizes = f"{fresh_bytes / 1e6:.0f} MB, after {requests:,} requests {resident_bytes(own.pid) / 1e6:.0f} MB"
+        sizes = f"{fresh_bytes / 1e6:.0f} MB, after {requests:,} requests {rig.resident_bytes(own.pid) / 1e6:.0f} MB"
         print(f"start {own.start_s:.2f} s; memory {sizes}")
-        with contextlib.closing(sqlite3.connect(Path(name) / "service.db")) as file:
-            rows = file.execute("SELECT count(*) FROM readings").fetchone()[0]
-    is_kept = judge("x FastAPI's constant", rate[STORED] / rate[FASTAPI], BAR, is_least=True)
+        rows = rig.count_readings(Path(name))
+    is_kept = rig.judge("x FastAPI's constant", rate[STORED] / rate[FASTAPI], BAR, is_least=True)
     print(f"answered {answered:,} readings, rows in the file {rows:,}")
     if rows < answered:
         print("rows are missing")
