@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from agent.errors import ConfigurationError
+from simulator.fleet.metrics.histogram import Histogram
 from simulator.fleet.metrics.recorder import Cut
 from simulator.fleet.record import StepWord, VerdictStatus
 from simulator.fleet.report.making import make_reports
@@ -114,13 +115,14 @@ def test_devices_are_switched_on_step_by_step_until_it_breaks(looker):
 
 
 def test_a_step_in_which_the_generator_was_the_limit_is_not_judged_and_the_search_is_inconclusive(looker, monkeypatch):
-    measured = Cut.measured
+    measured, lag = Cut.measured, Histogram()
+    lag.record_many([0.4] * 100)
 
     def strained(cut, *arguments):
         second = measured(cut, *arguments)
         if cut.number < 20:
             return second
-        return replace(second, health=replace(second.health, cpu_percent=100.0, send_lag="", send_lag_p99_s=0.4))
+        return replace(second, health=replace(second.health, cpu_percent=100.0, send_lag=lag.encode()))
 
     monkeypatch.setattr(Cut, "measured", strained)
     record = looker(requests(), broken_above(15)).run.record
