@@ -53,7 +53,6 @@ class HttpConfig(Section):
         trusted_proxies: whose X-Forwarded-For is believed.
     """
 
-    enabled: bool = True
     host: Host = "127.0.0.1"
     port: Port = 8081
     certificate: Path | None = None
@@ -66,7 +65,7 @@ class HttpConfig(Section):
     def _is_encrypted(self) -> Self:
         if self.private_key is not None and self.certificate is None:
             raise ValueError("http.private_key needs http.certificate beside it")
-        if self.enabled and self.certificate is None and not is_this_machine(self.host) and not self.allow_plain_http:
+        if self.certificate is None and not is_this_machine(self.host) and not self.allow_plain_http:
             raise ValueError(
                 f"http.host {self.host} would take device tokens in the clear: set http.certificate, listen on "
                 "127.0.0.1 behind a proxy, or set http.allow_plain_http: true on a network of your own"
@@ -141,12 +140,6 @@ class GatewayConfig(Section):
     requests_per_minute: Annotated[int, Field(ge=1, le=10_000_000)] | None = None
     metrics: GatewayMetricsConfig = Field(default_factory=GatewayMetricsConfig)
     logging: LoggingConfig = Field(default_factory=LoggingConfig)
-
-    @model_validator(mode="after")
-    def _check_has_front(self) -> Self:
-        if not self.http.enabled and not self.mqtt.enabled:
-            raise ValueError("http.enabled and mqtt.enabled are both false: no device could reach the gateway")
-        return self
 
 
 def load_gateway(path: Path | None, environ: Mapping[str, str], *, with_keys: bool = True) -> GatewayConfig:

@@ -366,7 +366,7 @@ def _access(config: GatewayConfig, given: dict[str, Any]) -> Access:
         ConfigurationError: no address is known, or the authority's file cannot be read.
     """
     http, url, broker, plain = config.http, given["url"], given["broker"], given["plain"]
-    if url is None and broker is None and http.enabled and is_this_machine(http.host):
+    if url is None and broker is None and is_this_machine(http.host):
         url = f"{'http' if http.certificate is None else 'https'}://{authority_of(http.host, http.port)}"
     if url is None and broker is None:
         text = "devices need the address of the gateway: give --url https://HOST:PORT, or --broker HOST:PORT"

@@ -428,9 +428,8 @@ class HttpApp:
     # --- bodies and faults --------------------------------------------------------------------------------------------
 
     async def _json(self, request: Request, max_bytes: int = BODY_BYTES, within_s: float = BODY_S) -> Any:
-        kind, _, parameters = request.headers.get("content-type", "application/json").partition(";")
-        charset = parameters.lower().partition("charset=")[2].strip(' "')
-        if kind.strip().lower() != "application/json" or charset not in {"", "utf-8", "utf8"}:
+        kind = request.headers.get("content-type", "application/json").partition(";")[0]
+        if kind.strip().lower() != "application/json":
             raise Fault(415, "unsupported_media_type", "The body must be JSON: send Content-Type: application/json.")
         if request.headers.get("content-encoding", "identity").lower() != "identity":
             raise Fault(415, "unsupported_media_type", "The body must be sent without Content-Encoding.")

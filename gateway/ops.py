@@ -72,9 +72,8 @@ def _findings(config_path: Path, *, online: bool) -> list[Named]:
         ("configuration", ok("it is whole and consistent, and the key files can be read")),
         ("state_dir", check_state_dir(config.state_dir, "gateway")),
         _check_tokens(config),
+        _check_http(config.http),
     ]
-    if config.http.enabled:
-        findings.append(_check_http(config.http))
     if config.mqtt.enabled and online:
         findings.append(_check_broker(config))
     if online:

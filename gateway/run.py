@@ -135,10 +135,9 @@ class Gateway:
             await asyncio.sleep(0.02)
         self._start("commands", commands.poll())
         self._start("events", commands.stream())
-        if config.http.enabled:
-            app = HttpApp(config.http, service, uplink, commands, tokens)
-            counts["http"] = app.counts
-            await held.enter_async_context(serving(app, config.http))
+        app = HttpApp(config.http, service, uplink, commands, tokens)
+        counts["http"] = app.counts
+        await held.enter_async_context(serving(app, config.http))
         if config.mqtt.enabled:
             front = MqttFront(config.mqtt, service, uplink, commands, tokens)
             counts["mqtt"] = front.counts
@@ -195,9 +194,8 @@ class Gateway:
     def _look(self) -> None:
         if self._front is not None:
             self._health.put("mqtt", *self._front.state())
-        if self._config.http.enabled:
-            trouble = certificate_trouble(self._config.http.certificate, time.time())
-            self._health.put("http", "certificate" if trouble else "ok", trouble)
+        trouble = certificate_trouble(self._config.http.certificate, time.time())
+        self._health.put("http", "certificate" if trouble else "ok", trouble)
         now = {name: (part.state, part.detail) for name, part in self._health.parts().items()}
         if now != self._written:
             self._written = now

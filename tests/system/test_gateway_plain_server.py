@@ -51,7 +51,7 @@ class Bench:
             "service": {"base_url": server.base_url},
             "auth": {"api_key_file": str(folder / "api_key"), "secret_key_file": str(folder / "secret_key")},
             "state_dir": str(state),
-            "http": {"enabled": False},
+            "http": {"port": 0},
             "mqtt": {"enabled": True, "port": broker.port},
             "commands": {"poll_s": 0.5, "reconcile_s": 5},
             "metrics": {"enabled": False},
