@@ -78,15 +78,12 @@ class Progress:
 
     def begin(self, record: RunRecord) -> None:
         """Tell what is run."""
+        about = ("kind", "transport", "target", "devices", "workers")
         self._show({
             "event": "run",
             "format": PROGRESS_FORMAT,
             "scenario": record.name,
-            "kind": record.kind,
-            "transport": record.transport,
-            "target": record.target,
-            "devices": record.devices,
-            "workers": record.workers,
+            **{name: getattr(record, name) for name in about},
             "duration_s": record.phases[-1].end_s if record.phases else 0.0,
             "phases": [_span(span) for span in record.phases],
             "faults": [_span(span) for span in record.faults],

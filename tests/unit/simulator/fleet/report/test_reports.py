@@ -1,4 +1,4 @@
-"""All reports of a run: of a good one, a bad one, a killed one; and what other programs read of it."""
+"""All reports of a run: of a good one, a bad one, a killed one; what other programs read of it; two runs compared."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from simulator.fleet.record import (
     Verdict,
     VerdictStatus,
 )
+from simulator.fleet.report.compare import BETTER, NOT_JUDGED, SAME, WORSE, compare_runs
 from simulator.fleet.report.figures import ALL_OPERATIONS, Timeline, percentiles, run_figures
 from simulator.fleet.report.junit import junit_xml
 from simulator.fleet.report.making import FILES, make_reports
@@ -36,21 +37,22 @@ from simulator.fleet.report.page import fleet_page
 from simulator.fleet.report.summary import print_summary
 from tests.support.fleet_runs import Shape, a_run, kept
 
-SHAPE = Shape(duration_s=40, rate_per_s=60)
-RECORD, SECONDS = a_run(SHAPE)
+RECORD, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60))
+GOOD = Shape(duration_s=40, rate_per_s=60, good=True)
 ATTACK = "<script>alert(1)</script>\"'&{{7*7}}\x00\u2028]]>"
 
 
-def report(folder: Path) -> str:
-    result = CliRunner().invoke(program, ["report", str(folder)])
-    assert result.exit_code == 0, result.output
-    return result.output
+def said_by(*words: object, code: int = 0) -> str:
+    """What a command prints, in one line."""
+    result = CliRunner().invoke(program, [*map(str, words)])
+    assert result.exit_code == code, result.output
+    return " ".join(result.output.split())
 
 
 def test_a_run_that_ended_gets_every_report(tmp_path):
     why = "http.poll: 503 unavailable"
     folder = kept(tmp_path / "run", replace(RECORD, extras={"errors": {"http.report: 409": 1, why: 12}}), SECONDS)
-    said = report(folder)
+    said = said_by("report", folder)
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     for text in ("Data was lost or changed.", "http.sensor_data", why, "2 lost", "report.html"):
         assert text in said
@@ -59,7 +61,7 @@ def test_a_run_that_ended_gets_every_report(tmp_path):
                  "sent by the generator"):  # fmt: skip
         assert text in page
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
-    report(folder)
+    said_by("report", folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before, "made anew it is the same"
 
 
@@ -70,7 +72,7 @@ def test_a_run_that_was_killed_is_judged_by_the_seconds_that_it_left(tmp_path):
     folder = kept(tmp_path / "run", bare, SECONDS[:20], ends=False)
     with (folder / "seconds.jsonl").open("a") as file:
         file.write('{"second":20,"oper')
-    said = report(folder)
+    said = said_by("report", folder)
     assert "its figures cover 20 seconds" in said
     made, _ = make_reports(folder)
     assert made.duration_s == 20
@@ -96,11 +98,11 @@ def test_a_run_that_was_killed_is_judged_by_the_seconds_that_it_left(tmp_path):
 def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
     nothing = {"operations": {}, "audit": None, "thresholds": (), "scenario_text": "", "faults": (), "gaps": ()}
     bare = replace(RECORD, **nothing)
-    report(kept(tmp_path / "none", bare, [], ends=False))
+    said_by("report", kept(tmp_path / "none", bare, [], ends=False))
     limited = {"http.poll": {OutcomeClass.LIMITED: Tally(3, 3, "", "")}}
     record = replace(bare, operations=limited, duration_s=1.0, health=GeneratorHealth(), phases=())
     folder = kept(tmp_path / "limited", record, [Second(0, limited, {}, GeneratorHealth())])
-    report(folder)
+    said_by("report", folder)
     assert "NaN" not in (folder / "report.html").read_text().partition('id="report-data"')[2].partition("</script>")[0]
     assert json.loads((folder / "summary.json").read_text())["figures"]["http.poll"]["outcomes"] == {"limited": 3}
 
@@ -134,8 +136,7 @@ def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
 
 def junit_of(record: RunRecord) -> ET.Element:
     """The file of a run, which any reader takes; no time in it is 0."""
-    text = junit_xml(record)
-    root = ET.fromstring(text)
+    root = ET.fromstring(junit_xml(record))
     times = [float(element.get("time")) for element in root.iter() if "time" in element.keys()]  # noqa: SIM118
     assert all(time > 0 for time in times)
     return root
@@ -182,7 +183,7 @@ def test_junit_of_a_run_that_says_nothing_of_the_target_has_an_error_for_each_re
     root = junit_of(replace(RECORD, verdict=Verdict(VerdictStatus.INCONCLUSIVE, 3, sentences)))
     errors = [error.get("message") for error in root.iter("error")]
     assert (tuple(errors), root.get("errors")) == (reasons, "2")
-    good, _ = a_run(replace(SHAPE, good=True))
+    good, _ = a_run(GOOD)
     root = junit_of(good)
     assert failed_cases(root) == {}
     assert [case.get("name") for case in root.iter("testcase") if case.get("classname") == "run"] == ["verdict"]
@@ -232,3 +233,64 @@ def test_the_page_escapes_everything_and_loads_nothing(tmp_path):
     assert "49" not in re.findall(r"<h1>(.*?)</h1>", page)[0]
     assert json.loads((folder / "summary.json").read_text())["name"] == ATTACK
     assert "default-src 'none'" in html.unescape(page)
+
+
+# --- two runs held against each other ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    return kept(tmp_path / "a", *a_run(GOOD))
+
+
+def findings(found) -> dict[tuple[str, str], str]:
+    return {(each["operation"], each["name"]): each["finding"] for each in found["differences"]}
+
+
+def test_the_same_plan_with_other_chances_is_not_worse(base, tmp_path):
+    found = compare_runs(base, kept(tmp_path / "b", *a_run(replace(GOOD, seed=2))))
+    assert found["compared"] == ["hold", "storm"]
+    assert findings(found)["http.poll", "ok per second"] == SAME
+    assert findings(found)["http.poll", "p50"] == SAME
+
+
+def test_a_slower_run_is_worse_and_the_other_way_round_better(base, tmp_path):
+    slower = kept(tmp_path / "b", *a_run(replace(GOOD, slower=1.9)))
+    assert findings(compare_runs(base, slower))["http.poll", "p50"] == WORSE
+    assert findings(compare_runs(slower, base))["http.poll", "p50"] == BETTER
+    assert "B is worse in" in said_by("compare", base, slower, code=1)
+    document = json.loads(said_by("compare", base, slower, "--json", code=1))
+    assert (document["worse"] > 0, document["a"]["verdict"]) == (True, "passed")
+    said_by("compare", base, base)
+
+
+def test_a_threshold_that_no_longer_holds_is_worse_and_nothing_is_better_of_a_run_that_lost_data(base, tmp_path):
+    record, seconds = a_run(replace(GOOD, slower=0.5))
+    held = ThresholdResult("http.poll.p99 < 1s", held=True, observed=0.1)
+    one = kept(tmp_path / "one", replace(record, thresholds=(held,)), seconds)
+    lost = Verdict(VerdictStatus.LOST, 4, ("2 lost",))
+    other = kept(tmp_path / "other", replace(record, thresholds=(replace(held, held=False),), verdict=lost), seconds)
+    assert compare_runs(one, other)["broken"] == [
+        "B lost or changed data, and A did not",
+        "the threshold http.poll.p99 < 1s held in A, and does not in B",
+    ]
+    assert BETTER not in findings(compare_runs(base, other)).values()
+
+
+def test_a_run_that_proves_nothing_is_not_judged(base, tmp_path):
+    record, seconds = a_run(replace(GOOD, slower=1.9))
+    verdict = Verdict(VerdictStatus.INCONCLUSIVE, 3, ("the generator stood still for 8.0 s",))
+    other = kept(tmp_path / "b", replace(record, verdict=verdict), seconds)
+    assert set(findings(compare_runs(base, other)).values()) == {NOT_JUDGED}
+    said = said_by("compare", base, other, code=3)
+    assert "nothing is judged: B is inconclusive: the generator stood still" in said
+
+
+def test_what_cannot_be_compared_is_refused(base, tmp_path):
+    record, seconds = a_run(GOOD)
+    one, another = ("scenario: steady", "scenario: steady\nkind: requests")
+    other = kept(tmp_path / "b", replace(record, digest="another", scenario_text=another), seconds)
+    base = kept(tmp_path / "one", replace(record, scenario_text=one), seconds)
+    with pytest.raises(ConfigurationError, match="are runs of different scenarios"):
+        compare_runs(base, other)
+    said_by("compare", base, tmp_path / "nothing", code=2)
