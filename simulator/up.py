@@ -158,15 +158,17 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
         config = ServiceConfig(**settings.model_dump(include=shared), api_key=keys.api_key, secret_key=keys.secret_key)
         service = ends.enter_context(RunningService(config, folder))
         up = Up(service.base_url, keys, console_url=service.console_url, _parts=[service.look])
+        client = ends.enter_context(ServiceClient(service.base_url, keys))
         if settings.devices:
             labels = [(f"virtual-{number:03d}", f"UP-{number:06d}") for number in range(1, settings.devices + 1)]
-            up.devices = _register(up, labels)
-            fleet = ends.enter_context(_make_fleet(up))
+            up.devices = _register(client, labels)
+            target = FleetTarget(up.base_url, keys.headers(), client.offers())
+            fleet = ends.enter_context(FleetThread(target, up.devices, MODEL, seed=1))
             fleet.switch_on()
             up._parts.append(fleet.look)
         here = Target(up.base_url, (keys,))
         if settings.gateway:
-            yours = _register(up, [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()])
+            yours = _register(client, [(f"your-{transport}-device", label) for transport, label in IDENTIFIERS.items()])
             ids = {transport: device.device_id for transport, device in zip(IDENTIFIERS, yours, strict=True)}
             where = settings.gateway_host, settings.gateway_port
             trial = ends.enter_context(
@@ -187,22 +189,15 @@ def running_up(settings: UpSettings) -> Iterator[Up]:
         yield up
 
 
-def _register(up: Up, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity, ...]:
+def _register(client: ServiceClient, labels: Sequence[tuple[str, str]]) -> tuple[DeviceIdentity, ...]:
     """The devices (name, identifier) and their product: made, or found in a data folder that has them already."""
     wanted = load_product()
-    with ServiceClient(up.base_url, up.keys) as client:
-        known = next((product for product in client.products() if product.name == wanted.name), None)
-        product_id = (known or client.create_product(wanted)).product_id
-        identities = []
-        for name, identifier in labels:
-            device = client.register_device(
-                RegisterDevice(user_id=_USER_ID, product_id=product_id, device_name=name, device_identifier=identifier)
-            )
-            identities.append(DeviceIdentity(device.device_id, product_id, name))
-    return tuple(identities)
-
-
-def _make_fleet(up: Up) -> FleetThread:
-    with ServiceClient(up.base_url, up.keys) as client:
-        offers = client.discover().extensions
-    return FleetThread(FleetTarget(up.base_url, up.keys.headers(), offers), up.devices, MODEL, seed=1)
+    known = next((product for product in client.products() if product.name == wanted.name), None)
+    product_id = (known or client.create_product(wanted)).product_id
+    found = []
+    for name, identifier in labels:
+        registration = RegisterDevice(
+            user_id=_USER_ID, product_id=product_id, device_name=name, device_identifier=identifier
+        )
+        found.append(DeviceIdentity(client.register_device(registration).device_id, product_id, name))
+    return tuple(found)

@@ -11,7 +11,8 @@ from typing import Any, Final, TypeVar
 
 import httpx
 
-from agent.wire.secret import KeyPair, Secret
+from agent.wire.secret import Secret
+from simulator.keys import Keys
 from simulator.pytest_plugin.control import Control, ControlRefused, Fault, ServiceUnderTest
 from simulator.pytest_plugin.loopback import LoopbackTransport
 from simulator.wire.client import ServiceClient
@@ -43,8 +44,8 @@ class Account:
     def __init__(self, service: ServiceUnderTest, account_id: str, keys: Mapping[str, Any]) -> None:
         self.service = service
         self.account_id = account_id
-        self.api_key = str(keys["api_key"])
-        self.secret_key = Secret(str(keys["secret_key"]))
+        self._keys = Keys(str(keys["api_key"]), Secret(str(keys["secret_key"])))
+        self.api_key, self.secret_key = self._keys.api_key, self._keys.secret_key
         self._numbers = itertools.count(1)
         self._since = service.since_now()
 
@@ -56,7 +57,7 @@ class Account:
     @property
     def headers(self) -> dict[str, str]:
         """The two key headers."""
-        return {"x-api-key": self.api_key, "x-secret-key": self.secret_key.reveal()}
+        return self._keys.headers()
 
     @cached_property
     def http(self) -> httpx.Client:
@@ -72,7 +73,7 @@ class Account:
     @cached_property
     def client(self) -> ServiceClient:
         """The typed client, with a method for each endpoint."""
-        return ServiceClient(self.base_url, KeyPair(self.api_key, self.secret_key), transport=LoopbackTransport())
+        return ServiceClient(self.base_url, self._keys, transport=LoopbackTransport())
 
     def product(self, name: str = "Test product", **members: Any) -> str:
         """Create a product; its id."""
