@@ -7,7 +7,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -151,7 +151,7 @@ def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
     if (why := wall_clock.new_jump()) is not None:
         run.internal_errors.append(f"the coordinator: {why}")
     try:
-        with _stage(run.progress, "fetching the ledgers"):
+        with _stage(run.progress, "fetching the ledgers") if workers.machines else nullcontext():
             missing = workers.collect()
     except KeyboardInterrupt:
         missing = ("not every ledger was fetched: that was ended by hand",)
