@@ -112,12 +112,13 @@ def write_broker_config(settings: BrokerSettings, devices: Mapping[str, str], ga
         raise ConfigurationError([fault], "broker-config")
     _refuse_foreign_folders(settings.directory, settings.configuration.parent)
     directory, state = settings.directory, settings.directory / "state"
+    texts = {PASSWORDS: _password_file(devices, gateway, password), RULES: rules(gateway)}
+    with files_in_use("certificates", "device-gateway certificates --host NAME makes it; or set mqtt.tls: false"):
+        for path in settings.tls or ():
+            texts[path.name] = as_owner_of(path, partial(path.read_text, "utf-8"))
     with files_in_use("broker-config", "use sudo, or name other places"):
         directory.mkdir(mode=0o755, parents=True, exist_ok=True)
         settings.configuration.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        texts = {PASSWORDS: _password_file(devices, gateway, password), RULES: rules(gateway)}
-        for path in settings.tls or ():
-            texts[path.name] = as_owner_of(path, partial(path.read_text, "utf-8"))
         changed = [_put(directory / name, text, 0o600, settings.user) for name, text in texts.items()]
         if settings.standalone:
             state.mkdir(mode=0o700, exist_ok=True)
@@ -204,18 +205,6 @@ def _refuse_foreign_folders(*folders: Path) -> None:
         raise ConfigurationError(faults, "broker files")
 
 
-def _given_certificates(directory: Path) -> CertificateFiles:
-    files = files_in(directory)
-    faults = [
-        f"{path}: there is no such file; device-gateway certificates --host NAME makes it; or set mqtt.tls: false"
-        for path in files
-        if not path.is_file()
-    ]
-    if faults:
-        raise ConfigurationError(faults, "certificates")
-    return files
-
-
 def _password_file(devices: Mapping[str, str], gateway: str, password: Secret) -> str:
     """The gateway and the devices; the same text for the same passwords, so that nothing is reloaded in vain."""
     salt = hashlib.sha256(f"salt {password.reveal()}".encode()).digest()[:12]  # of a password that is random itself
@@ -266,7 +255,7 @@ def broker_config(*, config_path: Path, conf: Path, dir: Path, standalone: bool,
         conf.absolute(),
         dir.absolute(),
         port=config.mqtt.port,
-        tls=_given_certificates(config_path.absolute().parent / "tls") if config.mqtt.tls else None,
+        tls=files_in(config_path.absolute().parent / "tls") if config.mqtt.tls else None,
         standalone=standalone,
         user=user,
     )
