@@ -25,11 +25,10 @@ from simulator.fleet.scenario.model import (
     BackfillScenario,
     CommandSettings,
     OnboardingScenario,
-    RampPhase,
     Scenario,
     Spacing,
-    StepPhase,
 )
+from simulator.fleet.scenario.phases import RampPhase, StepPhase
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int64]

@@ -9,7 +9,8 @@ from simulator.fleet.metrics.health import Assessment, Saturation
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.metrics.thresholds import judge_thresholds, parse
 from simulator.fleet.record import RunRecord, Search, SearchStep, Second, StepWord
-from simulator.fleet.scenario.model import Scenario, StepsPhase
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.phases import StepsPhase
 
 
 def assess(scenario: Scenario, saturation: Saturation, totals: Totals) -> Assessment:

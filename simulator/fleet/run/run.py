@@ -35,7 +35,8 @@ from simulator.fleet.run.limit import LimitSearch
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.worker import Begin, Drain, EnterPhases, FromWorker, Lost, Problem, Sign, Stop, ToWorker
-from simulator.fleet.scenario.model import LabelPhase, Phase, Scenario, StepPhase, StepsPhase, holds
+from simulator.fleet.scenario.model import Scenario
+from simulator.fleet.scenario.phases import LabelPhase, Phase, StepPhase, StepsPhase, holds
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.workload.base import Leftover, WorkloadSummary
 from simulator.interrupts import interrupts_afterwards

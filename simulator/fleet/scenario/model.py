@@ -6,29 +6,21 @@ There are four kinds, each with the keys that do something for it: ``devices``, 
 
 from __future__ import annotations
 
-import ipaddress
 import math
-import re
-from collections.abc import Iterable, Mapping
 from functools import cached_property
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, TypeVar
 
-from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, TypeAdapter
 
-from agent.config.model import DialectConfig
 from simulator.fleet.faults import AnyFault, AnyLinkFault
-from simulator.fleet.metrics.thresholds import COMPARISONS
-from simulator.fleet.settings import Delay, KeyPairFile, Name, Rate, Seconds, Section, Share
+from simulator.fleet.scenario.phases import HoldPhase, LabelPhase, ListedPhase, Phase, StepsPhase
+from simulator.fleet.scenario.targets import DeviceTarget, HttpTarget, RequestTarget, ServiceTarget
+from simulator.fleet.settings import Delay, Name, Rate, Seconds, Section, Share
 from simulator.fleet.signals import CLIMATE_SETTINGS, SignalMap
 
 DEVICES_MAX: Final = 1_000_000
 REGISTERED_PER_S: Final = 400.0
 """Devices that the local service registered in a second, on two cores with little other work."""
-_ADDRESSES_MAX: Final = 65_536
-_POOL: Final = 256
-_STEPS_MAX: Final = 200
-_ROUNDING: Final = 1e-9
 _SHARES_TOLERANCE: Final = 1e-6
 """What decimals such as 0.333333 leave."""
 
@@ -132,305 +124,7 @@ class DeviceFleet(_Fleet):
     models: Models[DeviceModelSettings] = Field(default=(DeviceModelSettings(),), description="What they are.")
 
 
-# --- the target -------------------------------------------------------------------------------------------------------
-
-
-PoolSize = Annotated[int, Field(ge=1, le=65_536)]
-
-
-def count_addresses(listed: tuple[str, ...]) -> int:
-    """How many addresses a list of them and of networks has.
-
-    Raises:
-        ValueError: an entry is neither.
-    """
-    return sum(ipaddress.IPv4Network(each).num_addresses for each in listed)
-
-
-def _check_networks(listed: tuple[str, ...]) -> tuple[str, ...]:
-    try:
-        count = count_addresses(listed)
-    except ValueError as error:
-        raise ValueError(f"{error}: write IPv4 addresses, such as 10.0.0.2, or networks, such as 10.0.0.0/24") from None
-    if count > _ADDRESSES_MAX:
-        raise ValueError(f"{count:,} addresses are more than {_ADDRESSES_MAX:,}: write smaller networks")
-    return listed
-
-
-def _check_keys(keys: tuple[KeyPairFile, ...]) -> tuple[KeyPairFile, ...]:
-    if len({pair.api_key for pair in keys}) < len(keys):
-        raise ValueError("holds a key pair twice; each pair of a pool is another one")
-    return keys
-
-
-class AnyTarget(Section):
-    """What is said of the target whatever is played; each kind adds its own, as a key or for good."""
-
-    base_url: str = Field(
-        default="http://127.0.0.1:8080",
-        min_length=1,
-        description="Address of the service. --base-url of 'run' wins over it.",
-    )
-    timeout_s: Seconds = Field(default=10.0, description="Patience with one request; a held poll has its wait on top.")
-    ca_file: Path | None = Field(
-        default=None, description="PEM file with the authority that alone is trusted over TLS; left out: the system's."
-    )
-    keys: Annotated[tuple[KeyPairFile, ...], AfterValidator(_check_keys)] = Field(
-        default=(),
-        max_length=1000,
-        description="The pool of key pairs; left out: the key pair that 'run' is given on the command line.",
-    )
-    dialect: DialectConfig = Field(
-        default_factory=DialectConfig,
-        description="What is known of the service beforehand, as service.dialect of the agent's configuration.",
-    )
-    if TYPE_CHECKING:
-
-        @property
-        def transport(self) -> str: ...
-        @property
-        def through(self) -> Literal["service", "gateway"]: ...
-        @property
-        def connections(self) -> int | None: ...
-        @property
-        def source_addresses(self) -> tuple[str, ...]: ...
-
-    @property
-    def source_count(self) -> int:
-        """How many addresses to connect from there are, on all machines together, at most."""
-        return count_addresses(self.source_addresses) or 1
-
-    @property
-    def protocol(self) -> Literal["http", "mqtt"]:
-        """First part of the names of its devices' operations, as in ``http.sensor_data``."""
-        return "mqtt" if self.transport == "mqtt" else "http"
-
-    @property
-    def holds_polls(self) -> bool:
-        """Whether commands come by a poll that the service holds."""
-        return self.transport == "http_long_poll"
-
-    @property
-    def is_pooled(self) -> bool:
-        """Whether devices share connections, ``pool`` of them."""
-        return self.connections is not None
-
-    @property
-    def pool(self) -> int:
-        """How many connections are shared where some are."""
-        return self.connections or _POOL
-
-    @property
-    def uses_gateway(self) -> bool:
-        """Whether devices talk to a gateway, with a token each, and not to the service."""
-        return self.through == "gateway"
-
-
-class _SocketTarget(AnyTarget):
-    source_addresses: Annotated[tuple[str, ...], Field(max_length=1000), AfterValidator(_check_networks)] = Field(
-        default=(),
-        description="IPv4 addresses and networks to connect from, each address with about 28,000 ports; a machine "
-        "takes its own of them, and has all of 127.0.0.0/8 for a target on itself. Left out: the system's choice.",
-    )
-
-
-class _HttpTarget(_SocketTarget):
-    through: Literal["service", "gateway"] = Field(
-        default="service",
-        description="Straight to the service, or through the gateway with a token for each device.",
-    )
-    connections: PoolSize | None = Field(
-        default=None,
-        description="Connections of the whole run, which devices share; left out: a socket for each, as in the field.",
-    )
-
-
-class RequestTarget(_HttpTarget):
-    """The service or gateway that requests are made to."""
-
-    transport: ClassVar[str] = "http_poll"
-
-
-class HttpTarget(_HttpTarget):
-    """The service or gateway under test, over HTTP."""
-
-    transport: Literal["http_poll", "http_long_poll"] = Field(
-        default="http_long_poll",
-        description="How commands reach a device: asked for periodically, or with a poll that the server holds.",
-    )
-
-
-class MqttTarget(_SocketTarget):
-    """The gateway under test, over MQTT: readings, commands and results."""
-
-    through: ClassVar[Literal["gateway"]] = "gateway"
-    connections: ClassVar[None] = None
-    transport: Literal["mqtt"] = Field(description="Over MQTT, with a session for each device.")
-
-
-class ServiceTarget(AnyTarget):
-    """The service itself."""
-
-    transport: ClassVar[str] = "http_poll"
-    through: ClassVar[Literal["service"]] = "service"
-    source_addresses: ClassVar[tuple[str, ...]] = ()
-    connections: PoolSize = Field(default=_POOL, description="Connections of the whole run.")
-
-
-def _transport(value: Any) -> str:
-    given = value.get("transport") if isinstance(value, dict) else getattr(value, "transport", None)
-    return "mqtt" if given == "mqtt" else "http"
-
-
-DeviceTarget = Annotated[
-    Annotated[HttpTarget, Tag("http")] | Annotated[MqttTarget, Tag("mqtt")], Discriminator(_transport)
-]
-
-
-# --- what happens -----------------------------------------------------------------------------------------------------
-
-
-GAUGES: Final = ("online", "connections", "open_commands", "waiting_readings")
-"""What a condition may be about; the gauges of a run's seconds."""
-_COMPARISON: Final = re.compile(
-    rf"\s*({'|'.join(GAUGES)})\s*({'|'.join(COMPARISONS)})\s*([0-9]+(?:\.[0-9]+)?)\s*(%?)\s*",
-    re.ASCII,
-)
-_OF_DEVICES: Final = frozenset({"online", "connections"})
-_WHOLE_PERCENT: Final = 100.0
-
-
-def holds(condition: str, gauges: Mapping[str, float], devices: int) -> bool:
-    """Whether what a phase waits for is so now; never while a gauge in it was not measured yet.
-
-    Args:
-        condition: comparisons of a gauge with a number, joined by ``and``; ``%`` means of the fleet's devices.
-        gauges: of the latest second, by name.
-        devices: of the whole fleet.
-
-    Raises:
-        ValueError: it is no condition; the text says what to write.
-    """
-    held = True
-    for term in re.split(r"\band\b", condition):
-        found = _COMPARISON.fullmatch(term)
-        if found is None or (found[4] and found[1] not in _OF_DEVICES):
-            raise ValueError(
-                f"{term.strip()!r} is no condition: compare {', '.join(GAUGES)} with a number, or the first two with a "
-                "share of all devices, such as 'online >= 99%' or 'open_commands == 0', and join several by 'and'"
-            )
-        gauge, comparison, number, percent = found.groups()
-        limit = float(number) * devices / _WHOLE_PERCENT if percent else float(number)
-        value = gauges.get(gauge, math.nan)
-        # Half a percent of 1,000 devices must not fail for the last binary digit of 0.995.
-        value = limit if math.isclose(value, limit, rel_tol=1e-9) else value
-        held = held and not math.isnan(value) and COMPARISONS[comparison](value, limit)
-    return held
-
-
-def _check_condition(text: str) -> str:
-    holds(text, {}, 1)
-    return text
-
-
-Condition = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_check_condition)]
-
-
-class _Phase(Section):
-    name: Name = Field(description="What the report calls it.")
-    duration_s: Seconds = Field(description="How long it lasts.")
-    rate_factor: float = Field(
-        default=1.0, gt=0, le=1000, description="Multiplies the rates of requests during this phase."
-    )
-
-
-class LabelPhase(_Phase):
-    """Labels are scanned."""
-
-    until: ClassVar[None] = None
-    until_within_s: ClassVar[float] = 0.0
-    kind: Literal["hold"]
-
-
-class _WaitingPhase(_Phase):
-    until: Condition | None = Field(
-        default=None,
-        description="A barrier at its end, such as 'online >= 99%': the next phase waits until this holds.",
-    )
-    until_within_s: Delay = Field(
-        default=60.0, description="How long the barrier may keep the run waiting; then the run fails."
-    )
-
-
-class RampPhase(_WaitingPhase):
-    """Devices come online one after another, or go."""
-
-    kind: Literal["ramp"]
-    to: Share = Field(default=1.0, description="Share of the fleet that is online at its end.")
-
-
-class HoldPhase(_WaitingPhase):
-    """Everything goes on as it is. A hold with no ramp before it switches all devices on at once."""
-
-    kind: Literal["hold"]
-
-
-class StepPhase(HoldPhase):
-    """One step of a search, which is judged at its end; never written in a scenario.
-
-    Attributes:
-        level: devices that are on, or requests a second.
-    """
-
-    level: float
-
-
-class StepsPhase(Section):
-    """A search for the limit: step by step more of it, until a threshold breaks."""
-
-    name: Annotated[Name, Field(max_length=40)] = Field(description="What the report calls it.")
-    kind: Literal["steps"]
-    first: float = Field(
-        alias="from", gt=0, description="The first step: devices that are on, or requests a second of all arrivals."
-    )
-    to: float = Field(gt=0, description="The last step; all devices, or all arrivals at their rates, at most.")
-    by: float = Field(gt=0, description="From one step to the next.")
-    settle_s: Seconds = Field(
-        default=10.0, description="How long each step takes to go up from the one before it; nothing of it is judged."
-    )
-    hold_s: Seconds = Field(description="How long each step is held; thresholds are about these seconds.")
-    until_broken: tuple[str, ...] = Field(
-        min_length=1, max_length=50, description="Thresholds that each step is held against; one that breaks ends it."
-    )
-
-    @model_validator(mode="after")
-    def _check_levels(self) -> Self:
-        if self.to < self.first:
-            raise ValueError(f"'to' is less than 'from', {self.first:g}: steps go up")
-        if (self.to - self.first) / self.by > _STEPS_MAX:
-            raise ValueError(f"'by' makes more than {_STEPS_MAX} steps: write a larger one")
-        return self
-
-    @property
-    def levels(self) -> list[float]:
-        """Devices or requests a second of each step; the last one is ``to``."""
-        count = max(0, math.ceil((self.to - self.first) / self.by - _ROUNDING))
-        return [*(self.first + step * self.by for step in range(count)), self.to]
-
-    def phases(self, whole: float) -> Iterable[RampPhase | StepPhase]:
-        """What is played: a ramp and a hold for each step.
-
-        Args:
-            whole: devices of the fleet, or requests a second of all arrivals.
-        """
-        for level in self.levels:
-            name = f"{self.name}-{level:.10g}"
-            yield RampPhase(name=f"{name}-ramp", kind="ramp", duration_s=self.settle_s, to=min(level / whole, 1.0))
-            yield StepPhase(name=name, kind="hold", duration_s=self.hold_s, level=level)
-
-
-Phase = RampPhase | HoldPhase
-ListedPhase = Annotated[Phase | StepsPhase, Field(discriminator="kind")]
+# --- what is sent -----------------------------------------------------------------------------------------------------
 
 Spacing = Literal["even", "poisson"]
 
@@ -528,7 +222,7 @@ class _Scenario(Section):
     @property
     def duration_s(self) -> float:
         """All phases together, without the waits at barriers and the drain."""
-        phases: tuple[_Phase, ...] = getattr(self, "phases")  # noqa: B009 - each kind has its own
+        phases: tuple[Phase | LabelPhase, ...] = getattr(self, "phases")  # noqa: B009 - each kind has its own
         return sum(phase.duration_s for phase in phases)
 
 

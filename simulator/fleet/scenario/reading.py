@@ -27,9 +27,9 @@ from simulator.fleet.scenario.model import (
     DevicesScenario,
     OnboardingScenario,
     Scenario,
-    StepsPhase,
     scenario_schema,
 )
+from simulator.fleet.scenario.phases import StepsPhase
 from simulator.fleet.signals import build_signals
 from simulator.fleet.target.provisioning import BUILT_IN, load_product
 from simulator.yaml_document import Document, Fault, KeyPath, Place, read_document

@@ -25,7 +25,7 @@ from agent.wire.server import Dialect
 from simulator.children import ChildProcess, Children, program_path
 from simulator.credentials import read_secret_file
 from simulator.fleet.engine.addresses import read_origin
-from simulator.fleet.scenario.model import AnyTarget
+from simulator.fleet.scenario.targets import AnyTarget
 from simulator.fleet.settings import KeyPairFile
 from simulator.keys import Keys
 from simulator.whole_files import write_whole

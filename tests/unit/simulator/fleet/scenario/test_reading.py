@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.errors import ConfigurationError
-from simulator.fleet.scenario.model import holds
+from simulator.fleet.scenario.phases import holds
 from simulator.fleet.scenario.reading import parse_scenario
 
 SMALL = """\

@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from agent.errors import ConfigurationError
 from simulator.cli import program
-from simulator.fleet.scenario.model import ServiceTarget
+from simulator.fleet.scenario.targets import ServiceTarget
 from simulator.fleet.target.target import TargetOptions, find_target, permit
 from simulator.up import UpSettings, running_up
 
