@@ -159,11 +159,11 @@ class Device(Timer, ABC):
     def end(self) -> None:
         """The run is over, and the engine closed: count what is still under way."""
 
-    def look(self) -> None:
-        """Do what is due now that sensors are read no more, or again."""
+    def drain(self) -> None:
+        """Hand over what is left, now that sensors are read no more."""
         if self.is_on:
             self.own_due_s = AT_ONCE_S
-            if self.commands is not None and not self.driver.is_sampling:
+            if self.commands is not None:
                 self.commands.results_after_s = AT_ONCE_S  # results that were not taken are tried now
             self.turn(self.fleet.monotonic())
 

@@ -82,7 +82,7 @@ class DeviceDriver(ABC):
         self.phases_end_s = from_s
         self.is_sampling = False
         self._unreached += 1
-        self.fleet.timers.for_each(self.devices, lambda device: device.look(), self._all_reached)
+        self.fleet.timers.for_each(self.devices, lambda device: device.drain(), self._all_reached)
 
     def note(self, index: int, *, settled: bool) -> None:
         """Note whether a device that reads its sensors no more has now handed over everything."""
