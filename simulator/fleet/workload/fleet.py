@@ -115,7 +115,7 @@ class FleetWorkload:
         self._agenda.keep(_OPEN, from_s - self._fleet.began_s)
         devices, operator = self._devices, self._operator
         devices.drain(from_s)
-        await self._switches.end()
+        self._switches.end()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until_s - time.monotonic())):
                 while (

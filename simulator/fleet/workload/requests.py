@@ -34,7 +34,7 @@ class RequestDriver:
 
     Args:
         engine: carries the requests.
-        fleet: what the devices have in common; the ledger gets every reading and command.
+        fleet: what the devices have in common; the ledger gets every reading.
         members: the devices.
         heads: of requests, one for each member.
         arrivals: the scenario's.

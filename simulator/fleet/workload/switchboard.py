@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable
 from functools import partial
 from typing import Literal
 
 from simulator.fleet.device.model import Fleet
-from simulator.fleet.engine.timers import FIRES_PER_TURN, NEVER, Timer
+from simulator.fleet.engine.timers import NEVER, Timer
 from simulator.fleet.faults import ActiveFaults, Fault
 from simulator.fleet.plan import Event
 from simulator.fleet.record import Span
@@ -138,23 +137,16 @@ class Switchboard:
         """Faults strike no more."""
         self._is_over = True
 
-    async def end(self) -> None:
+    def end(self) -> None:
         """Give power and link to every device without, so that what it holds can be handed over; some in a turn.
 
         One that was never on holds nothing, and stays off.
         """
         self.stop()
         self._devices.links.faults = None
-        things: tuple[tuple[Thing, Callable[[int], None]], ...] = (
-            ("link", self._devices.links.restore),
-            ("power", self._devices.switch_on),
-        )
-        for thing, give in things:
-            without, self._without[thing] = self._without[thing], Counter()
-            for number, device in enumerate(sorted(without.keys() - self._never_on), start=1):
-                give(device)
-                if number % FIRES_PER_TURN == 0:
-                    await asyncio.sleep(0)
+        for_each = self._fleet.timers.for_each
+        for_each(sorted(self._without["link"].keys() - self._never_on), self._devices.links.restore)
+        for_each(sorted(self._without["power"].keys() - self._never_on), self._devices.switch_on)
 
     def _played(self) -> list[Fault]:
         return [self._begun[number] for number in sorted(self._begun)]
