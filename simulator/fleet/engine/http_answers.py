@@ -70,7 +70,6 @@ END_OF_HEAD: Final = b"\r\n\r\n"
 _INTERIM_END: Final = 200
 _HEADS_MAX: Final = 256
 _HEAD_BYTES_MAX: Final = 1024
-_PROBE: Final = b"."
 
 
 class AnswerReader:
@@ -83,48 +82,31 @@ class AnswerReader:
         has_more: bytes came behind the answer, which belong to no request.
     """
 
-    __slots__ = ("_more", "_parser", "body", "feed", "has_more", "headers", "is_whole", "keeps_alive", "status")
-
     def __init__(self) -> None:
         self.status = 0
         self.headers: list[tuple[bytes, bytes]] = []
         self.body = b""
-        self._more: list[bytes] = []
-        self.is_whole = self.keeps_alive = self.has_more = False
+        self._parts: list[bytes] = []
+        self._has_head = self.is_whole = self.keeps_alive = self.has_more = False
         self._parser = httptools.HttpResponseParser(self)
         self.feed = self._parser.feed_data
 
     def clear(self) -> None:
         """Ready for the next answer; after a whole one that nothing came behind."""
         self.headers = []
-        self.body = b""
-        self.is_whole = False
-        if self._more:
-            self._more = []
+        self._parts = []
+        self._has_head = self.is_whole = False
 
     def end(self) -> bool:
         """The other side is done; whether that makes the answer whole.
 
-        An answer without a length ends with its connection (RFC 9112 section 6.3). One that ends in the middle of its
-        head does not, which the parser does not report: one more byte is body only if the head was over.
+        An answer without a length ends with its connection (RFC 9112 section 6.3), once its head is over.
         """
-        if any(name.lower() in {b"content-length", b"transfer-encoding"} for name, _ in self.headers):
-            return False
-        before = len(self.body)
-        parts = len(self._more)
-        try:
-            self.feed(_PROBE)
-        except httptools.HttpParserError:
-            return False
-        if parts == len(self._more) and before == len(self.body):
-            return False
-        if parts < len(self._more):
-            self._more.pop()
-        else:
-            self.body = self.body[:before]
-        self.status, self.is_whole = self._parser.get_status_code(), True
-        self.body = b"".join((self.body, *self._more))
-        return True
+        has_length = any(name.lower() in {b"content-length", b"transfer-encoding"} for name, _ in self.headers)
+        if self._has_head and not has_length:
+            self.on_message_complete()
+            self.keeps_alive = False
+        return self.is_whole
 
     # What httptools calls. An exception out of these ends the parsing, and its own text is lost.
 
@@ -137,26 +119,26 @@ class AnswerReader:
         """Take one header of the answer."""
         self.headers.append((name, value))
 
+    def on_headers_complete(self) -> None:
+        """The head is over."""
+        self._has_head = True
+
     def on_body(self, data: bytes) -> None:
         """A part of the body."""
-        if self.body:
-            self._more.append(data)
-        else:
-            self.body = data
+        self._parts.append(data)
 
     def on_message_complete(self) -> None:
         """The message is whole; an interim one (RFC 9110 section 15.2) is forgotten, the real one follows."""
         parser = self._parser
         status = parser.get_status_code()
         if status < _INTERIM_END:
-            self.headers = []
+            self.clear()
             return
         self.status = status
         # Asked here, since the parser forgets the framing when it leaves the message.
         self.keeps_alive = parser.should_keep_alive()
         self.is_whole = True
-        if self._more:
-            self.body = b"".join((self.body, *self._more))
+        self.body = b"".join(self._parts)
 
 
 class KnownHead(NamedTuple):
