@@ -212,9 +212,11 @@ class HttpDevice(Device):
         observer.exchanged(name, outcome, self.index, intended_s, ready_s, sent_s, now_s, request.attempt)
         if fault:
             observer.faulted(name, self.index, fault)
-        if is_poll and now_s < self._poll_due_s and now_s < self.own_due_s:
+        if is_over:
+            return
+        if is_poll and now_s < min(self._poll_due_s, self.own_due_s):
             self.wait_until(min(self.due_s, self._poll_due_s))  # nothing else was changed by a poll
-        elif not is_over:
+        else:
             self.turn(now_s)
 
     def _is_overdue(self, request: Request, now_s: float) -> bool:
