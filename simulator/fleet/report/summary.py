@@ -69,7 +69,7 @@ def figures_table(figures: Mapping[str, Mapping[str, Any]], of_what: str, width:
         width: of the terminal.
     """
     table, names = new_table(), _FEWER_PERCENTILES if width < _NARROW else _PERCENTILES
-    table.add_column(of_what, no_wrap=True)
+    table.add_column(of_what, overflow="fold")  # in a narrow terminal a name goes on below, and no figure is cut off
     for name in ("ok", "per s", "429", "errors", "again", *names):
         table.add_column(name, justify="right", no_wrap=True)
     for name, each in figures.items():

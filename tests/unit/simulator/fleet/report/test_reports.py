@@ -107,6 +107,13 @@ def test_a_run_without_a_single_second_or_answer_has_a_report_too(tmp_path):
     assert json.loads((folder / "summary.json").read_text())["figures"]["http.poll"]["outcomes"] == {"limited": 3}
 
 
+def test_in_a_narrow_terminal_no_figure_is_cut_off():
+    console = Console(file=io.StringIO(), width=80)
+    name = "commands.age[restart_the_application].succeeded"
+    print_summary(console, replace(RECORD, operations={**RECORD.operations, name: RECORD.operations["http.poll"]}))
+    assert "…" not in console.file.getvalue()
+
+
 def test_nothing_says_that_nothing_was_lost_while_the_audit_is_not_complete():
     def told(audit: AuditRecord) -> tuple[str, str]:
         console = Console(file=io.StringIO(), width=200)
