@@ -324,14 +324,16 @@ class Rollout:
             if reason is not None:
                 return reason
             self._send(row, client, has_keys=has_keys)
+        is_over = False
         while True:
-            waited_s = time.time() - self._last_sent_s()
-            is_over = waited_s >= self.plan.timeout_s
-            self._look(results)
             reason = stop_reason(self._wave, self._counts(), self.plan, is_over=is_over)
             if reason is not None or is_over or not self._counts()[DeviceState.SENT]:
                 return reason
-            time.sleep(min(max(waited_s / 5, _LOOK_S), _LOOK_MAX_S, self.plan.timeout_s - waited_s))
+            waited_s = time.time() - self._last_sent_s()
+            is_over = waited_s >= self.plan.timeout_s
+            if not is_over:
+                time.sleep(min(max(waited_s / 5, _LOOK_S), _LOOK_MAX_S, self.plan.timeout_s - waited_s))
+            self._look(results)
 
     def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> None:
         """Send a device its command."""
