@@ -41,7 +41,7 @@ def forecast(scenario: Scenario, cores: int | None = None) -> dict[str, Any]:
     timeline = Timeline.of(scenario)
     phases: list[dict[str, Any]] = [
         {
-            "name": span.name,
+            "name": phase.name,
             "kind": phase.kind,
             "begin_s": span.begin_s,
             "end_s": span.end_s,

@@ -71,7 +71,6 @@ class PhaseSpan:
     """
 
     index: int
-    name: str
     begin_s: float
     end_s: float
     duration_s: float
@@ -97,9 +96,7 @@ class Timeline:
             after = phase.to if isinstance(phase, RampPhase) else before
             end_s = begin_s + phase.duration_s
             waits = phase.until is not None or isinstance(phase, StepPhase)
-            spans.append(
-                PhaseSpan(index, phase.name, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, waits)
-            )
+            spans.append(PhaseSpan(index, begin_s, end_s, phase.duration_s, before, after, phase.rate_factor, waits))
         return cls(tuple(spans))
 
     @property

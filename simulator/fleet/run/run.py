@@ -83,7 +83,7 @@ def first_record(file: ScenarioFile, target: str, workers: int, machines: str = 
         version=version("device-agent"),
         target=target,
         phases=tuple(
-            Span(span.name, phase.kind, span.begin_s, span.end_s, devices)
+            Span(phase.name, phase.kind, span.begin_s, span.end_s, devices)
             for span, phase in zip(Timeline.of(scenario).spans, scenario.phases, strict=True)
         ),
         faults=planned_faults(scenario),
