@@ -53,9 +53,9 @@ class DeviceDriver(ABC):
         """How many connections are open."""
 
     @property
-    @abstractmethod
     def online(self) -> int:
         """Devices that are switched on and in touch with the target."""
+        return self.fleet.online - len(self.links.down)
 
     def device(self, index: int) -> Device:
         """By its index in the fleet."""
@@ -166,10 +166,6 @@ class HttpDriver(DeviceDriver):
     @property
     def connections(self) -> int:
         return self.engine.connections
-
-    @property
-    def online(self) -> int:
-        return self.fleet.online - len(self.links.down)
 
 
 class MqttDriver(DeviceDriver):
