@@ -11,6 +11,7 @@ import hashlib
 import heapq
 import logging
 import math
+import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -226,7 +227,7 @@ class Commands:
             if device is None or device.due_s != due_s:
                 continue  # it has another turn by now
             device.due_s = math.inf
-            if device.there_until_s <= time.monotonic() or not self.tokens.serves(device_id):
+            if device.there_until_s <= time.monotonic():
                 continue
             kind = Kind.COMMANDS if device.has_news or device.read_s == -math.inf else Kind.POLLS
             wait_s = self.service.quota.wait_s(kind)
@@ -241,6 +242,8 @@ class Commands:
     async def _look(self, device_id: str, device: _Device, kind: Kind) -> None:
         wait_s = 0.0
         try:
+            if not self.tokens.serves(device_id):
+                return
             is_news = await self._read(device_id, device, kind)
             device.interval_s = self.poll_s if is_news else min(2 * device.interval_s, _SLOWEST * self.poll_s)
         except (RateLimited, Unavailable) as error:
@@ -251,7 +254,7 @@ class Commands:
                 "its token back; if this is said of every device, check service.base_url"
             )
             self._failure_log.report("unknown_device", text)
-        except ServiceError as error:
+        except (ServiceError, sqlite3.Error) as error:
             self._failure_log.report("failed", f"commands=failed {error}")
         self._schedule(device_id, device, time.monotonic() + (wait_s or self._fresh_s(device)))
 
@@ -351,7 +354,7 @@ class Commands:
             if COMMAND_EVENTS not in (self.service.offered or ()):
                 await asyncio.sleep(_NO_STREAM_LOOK_S)
                 continue
-            began_s = time.monotonic()
+            began_s, least_s = time.monotonic(), 0.0
             try:
                 await self._hold()
                 text = "it ended"
@@ -359,14 +362,14 @@ class Commands:
                 # The place is not known any more, as after a reset of the service.
                 self._last_id, text = "", str(error)
             except (RateLimited, Unavailable) as error:
-                wait_s, text = max(wait_s, error.retry_after_s or 0.0), str(error)
-            except ServiceError as error:
+                least_s, text = error.retry_after_s or 0.0, str(error)
+            except (ServiceError, sqlite3.Error) as error:
                 text = str(error)
             self.is_streaming = False
             wait_s = _STREAM_RETRY_S if time.monotonic() - began_s > 60 else min(2 * wait_s, _STREAM_RETRY_MAX_S)
             self._failure_log.report("stream", f"events=off commands are polled meanwhile: {text}", level=logging.INFO)
             self._all_are_due()
-            await asyncio.sleep(wait_s)
+            await asyncio.sleep(max(wait_s, least_s))
 
     async def _hold(self) -> None:
         async with self.service.command_events(self._last_id) as events:

@@ -67,6 +67,8 @@ async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[str]:
     try:
         while not server.started and not tasks[0].done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
+        if tasks[0].done():
+            raise OSError("the HTTP server ended while it started")
         scheme = "http" if tls is None else "https"
         base_url = f"{scheme}://{authority(config.host, listener.getsockname()[1])}"
         _log.info("http=listening at %s", base_url)

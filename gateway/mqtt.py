@@ -216,8 +216,8 @@ class MqttFront:
         self._session = session
         text = f"mqtt=connected {self._connection.broker}, MQTT {self._connection.broker.version}"
         self._failure_log.report("connected", text, level=logging.INFO)
-        self._published.clear()  # what was published over the last connection may be lost
-        for device_id in self.commands.busy_devices():
+        # What was published over the last connection may be lost, and what was canceled since is taken back.
+        for device_id in {*self.commands.busy_devices(), *self._published}:
             self._changed(device_id, again=True)
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
@@ -233,8 +233,6 @@ class MqttFront:
         try:
             topic = topics.parse(arrival.topic)
             is_served = self.tokens.serves(topic.device_id)
-            if is_served and not arrival.retain:
-                self.tokens.note_device(topic.device_id)
         except InvalidMessage as error:
             self._drop(arrival, "bad_topic", str(error))
             return
@@ -314,6 +312,8 @@ class MqttFront:
             self._notify(device_id)
             # One that has just come is asked about at once; those that were there before, in turn.
             self.commands.came(device_id, soon=not arrival.retain)
+            if not arrival.retain:
+                self.tokens.note_device(device_id)
             self._changed(device_id, again=True)
         else:
             self.commands.left(device_id)
@@ -374,6 +374,7 @@ class MqttFront:
             self._session.post(Message(topics.notice(device_id), encode(notice), qos=0))
         if retry_after_s is not None:
             self._noticed[device_id] = time.monotonic()
+            self._noticed.move_to_end(device_id)
             if len(self._noticed) > _NOTICED_MAX:
                 self._noticed.popitem(last=False)
 

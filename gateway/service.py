@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import AsyncIterator, Callable, Container, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
 import httpx
@@ -223,11 +223,7 @@ class Service:
                 try:
                     answer = await self._exchange(request, accepts)
                 except ServiceError as error:
-                    is_away = isinstance(error, TransportError | UnexpectedAnswer | Unauthorized | Forbidden)
-                    if is_away or (isinstance(error, ServerFault) and error.status in _AWAY):
-                        raise self._failed(error, began_s, is_trial=is_trial) from None
-                    self._succeeded()
-                    raise
+                    raise self._judged(error, began_s, is_trial=is_trial) from None
         self._succeeded()
         return answer
 
@@ -290,6 +286,14 @@ class Service:
         self.raise_if_away()
         self._not_before_s = time.monotonic() + self._config.timeout_s  # no other one tries it meanwhile
         return bool(self._trouble)
+
+    def _judged(self, error: ServiceError, began_s: float, *, is_trial: bool) -> ServiceError:
+        """What the caller of a request gets for this error, by which the service is away, or answers."""
+        is_away = isinstance(error, TransportError | UnexpectedAnswer | Unauthorized | Forbidden)
+        if is_away or (isinstance(error, ServerFault) and error.status in _AWAY):
+            return self._failed(error, began_s, is_trial=is_trial)
+        self._succeeded()
+        return error
 
     def _failed(self, error: ServiceError, began_s: float, *, is_trial: bool) -> Unavailable:
         state, text, every_s = describe(error)
@@ -371,24 +375,32 @@ class Service:
         Raises:
             ServiceError: it was refused, or broke off.
         """
-        self._check_up()
+        is_trial, began_s = self._check_up(), time.monotonic()
         headers = {"Last-Event-ID": last_id} if last_id else {}
         timeout = httpx.Timeout(_SILENCE_S, connect=_CONNECT_MAX_S)
         url = str(url_of(self._base_url, paths.COMMAND_EVENTS))
-        fault: TransportError | None = None
+        fault: ServiceError | None = None
         try:
-            with self.quota.request(Kind.COMMANDS):
-                async with aconnect_sse(self._client, "GET", url, headers=headers, timeout=timeout) as stream:
+            async with AsyncExitStack() as held:
+                with self.quota.request(Kind.COMMANDS):  # a stream that stands is no request under way
+                    opening = aconnect_sse(self._client, "GET", url, headers=headers, timeout=timeout)
+                    stream = await held.enter_async_context(opening)
                     response = stream.response
-                    if not response.is_success:
-                        source = f"GET {self._origin}{response.request.url.path}"
-                        raw = await self._read(response, source)
-                        Answer(response.status_code, response.headers, raw, source).raise_for_status()
-                    yield stream.aiter_sse()
+                    self.quota.answered(response.status_code, response.headers)
+                if not response.is_success:
+                    source = f"GET {self._origin}{response.request.url.path}"
+                    raw = await self._read(response, source)
+                    Answer(response.status_code, response.headers, raw, source).raise_for_status()
+                self._succeeded()
+                is_trial = False
+                yield stream.aiter_sse()
         except FAULTS as error:
             fault = explain(error, self._origin, _SILENCE_S)
+        except ServiceError as error:
+            fault = error
         if fault is not None:
-            raise fault
+            # What fails here alone does not say that the service is away, unless this was the request that tries it.
+            raise self._judged(fault, began_s, is_trial=True) if is_trial else fault
 
     async def report_result(self, device_id: str, command_id: str, result: CommandResult, key: str) -> None:
         """Report how a command goes or ended, where this service takes it; progress has no place in a table.
@@ -448,8 +460,10 @@ class Service:
 
     async def _product_of(self, device_id: str) -> str:
         """The product of a device, which only a plain server needs; listed for all devices, once a minute at most."""
-        if self._products.get(device_id) is None and time.monotonic() - self._products_at_s >= _LOOK_AGAIN_S:
-            self._products_at_s = time.monotonic()
+        if self._products.get(device_id) is None:
+            wait_s = self._products_at_s + _LOOK_AGAIN_S - time.monotonic()
+            if wait_s > 0:
+                raise Unavailable(f"which product device {device_id} is of is looked up again", wait_s)
             async for answer, page in self.pages(paths.DEVICES, {}):
                 for item in page.items:
                     try:
@@ -458,6 +472,7 @@ class Service:
                         continue
                     self._products[device.device_id] = device.product_id
                 del answer
+            self._products_at_s = time.monotonic()
         product_id = self._products.get(device_id)
         if product_id is None:
             raise NoPlaceForResults(f"the product of device {device_id} is not in the service's list of devices")

@@ -234,11 +234,10 @@ class Tokens:
         self.connection = open_db(path, _make_tables, "file of tokens")
         self._file = _identity(path)
         self._opened_s = wall()
-        # Not written down yet: digest -> when it was used; of those for the first time the device; devices of a broker.
+        # Not written down yet: digest -> when it was used; those used for the first time; devices of a broker.
         self._used: dict[bytes, float] = {}
-        self._first_used: dict[bytes, str] = {}
-        self._came: list[str] = []
-        self._seen: set[str] = set()
+        self._first_used: set[bytes] = set()
+        self._came: set[str] = set()
 
     def __enter__(self) -> Self:
         return self
@@ -267,7 +266,11 @@ class Tokens:
         now_s = self.wall()
         with transaction(self.connection):
             for device_id, token in new.items():
-                self._end(device_id, now_s, now_s + OVERLAP_S)
+                self.connection.execute(
+                    "UPDATE token SET ends_at = MIN(COALESCE(ends_at, :at), :at) "  # noqa: S608 - constants
+                    f"WHERE device_id = :device AND {_VALID}",
+                    {"at": now_s + OVERLAP_S, "now": now_s, "device": device_id},
+                )
                 self.connection.execute(
                     "INSERT INTO token (digest, device_id, number, password, created_at) "
                     "SELECT ?, ?, COALESCE(MAX(number), 0) + 1, ?, ? FROM token WHERE device_id = ?",
@@ -299,7 +302,7 @@ class Tokens:
             return None
         device_id, ends_at, last_used_at = row
         if ends_at is None and last_used_at is None:
-            self._first_used.setdefault(digest, device_id)
+            self._first_used.add(digest)
         self._used[digest] = now_s
         return str(device_id)
 
@@ -314,10 +317,8 @@ class Tokens:
         )
 
     def note_device(self, device_id: str) -> None:
-        """The device came through the broker, which knows its newest token alone."""
-        if device_id not in self._seen:
-            self._seen.add(device_id)
-            self._came.append(device_id)
+        """The device has connected to the broker, which knows its newest token alone."""
+        self._came.add(device_id)
 
     def is_new(self, device_id: str) -> bool:
         """Nobody had used the device's newest token when the file was opened."""
@@ -376,33 +377,38 @@ class Tokens:
         if not self._first_used and not self._came:
             return
         now_s = self.wall()
+        # While the broker lacks the newest tokens, a device may have come with its old one.
+        is_sure = not (self.path.parent / BROKER_MARK).exists()
         with transaction(self.connection):
-            for digest, device_id in self._first_used.items():
-                self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (now_s, digest))
-                self._end(device_id, now_s, now_s, but=digest)
-            self.connection.executemany(
-                "UPDATE token SET last_used_at = ? WHERE device_id = ? AND last_used_at IS NULL "
-                "AND number = (SELECT MAX(number) FROM token AS other WHERE other.device_id = token.device_id)",
-                [(now_s, device_id) for device_id in self._came],
-            )
+            for digest in self._first_used:
+                self._note(digest, now_s)
+            for device_id in self._came:
+                row = self.connection.execute(
+                    f"SELECT digest FROM token WHERE device_id = :device AND {_VALID} ORDER BY number DESC LIMIT 1",  # noqa: S608 - constants
+                    {"device": device_id, "now": now_s},
+                ).fetchone()
+                if row is not None:
+                    self._note(row[0], now_s, ends_older=is_sure)
         self._first_used.clear()
         self._came.clear()
 
     def note_use(self) -> None:
         """Write down when tokens were used last."""
         self.note_first_use()
-        used = [(at_s, digest) for digest, at_s in self._used.items()]
         with transaction(self.connection):
-            self.connection.executemany("UPDATE token SET last_used_at = ? WHERE digest = ?", used)
+            for digest, at_s in self._used.items():
+                self._note(digest, at_s)
         self._used.clear()
 
-    def _end(self, device_id: str, now_s: float, at_s: float, *, but: bytes = b"") -> None:
-        """Let the device's valid tokens end, or with ``but`` only those that are older than it."""
-        self.connection.execute(
-            f"UPDATE token SET ends_at = MIN(COALESCE(ends_at, :at), :at) WHERE device_id = :device AND {_VALID} "  # noqa: S608 - constants
-            "AND number < COALESCE((SELECT number FROM token WHERE digest = :but), number + 1)",
-            {"at": at_s, "now": now_s, "device": device_id, "but": but},
-        )
+    def _note(self, digest: bytes, at_s: float, *, ends_older: bool = True) -> None:
+        """Write down the use of a token; the older ones of its device are over by that."""
+        self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (at_s, digest))
+        row = self.connection.execute("SELECT device_id, number FROM token WHERE digest = ?", (digest,)).fetchone()
+        if ends_older and row is not None:
+            self.connection.execute(
+                f"UPDATE token SET ends_at = :now WHERE device_id = :device AND number < :number AND {_VALID}",  # noqa: S608 - constants
+                {"now": self.wall(), "device": row[0], "number": row[1]},
+            )
 
 
 def with_tokens(state_dir: Path, do: Callable[[Tokens], Value]) -> Value:

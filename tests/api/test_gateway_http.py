@@ -304,6 +304,39 @@ async def test_while_the_service_is_away_devices_get_503_at_once_and_nothing_is_
     assert service.readings == [READING]
 
 
+class EndlessStream(httpx.AsyncByteStream):
+    async def __aiter__(self):
+        yield b": here\n\n"
+        await asyncio.Event().wait()
+
+
+async def test_a_stream_of_commands_shows_that_the_service_answers_again_and_takes_nothing_of_the_quota(
+    gateway, service
+):
+    def away(_request):
+        raise httpx.ConnectError("refused")
+
+    def streams(request):
+        if request.url.path != "/commands/events":
+            return away(request)
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=EndlessStream())
+
+    def announces(_request):
+        return httpx.Response(201, json={}, headers={"RateLimit": '"default";r=50;t=40'})
+
+    service.extensions = tuple(ALL_EXTENSIONS)
+    async with gateway() as (bench, http):
+        service.script = away
+        assert error_of(await http.post("/sensor-data", json=READING))[0] == 503
+        service.script = streams
+        async with asyncio.timeout(60):
+            while bench.service.is_away:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        service.script = announces
+        assert (await http.post("/sensor-data", json=READING)).status_code == 201
+        assert bench.quota.left == 50
+
+
 async def test_requests_that_fail_together_are_one_failure_in_one_line_and_the_service_is_soon_tried_again(
     gateway, service, caplog
 ):
@@ -538,6 +571,24 @@ async def test_on_a_plain_server_a_result_goes_into_its_products_table(gateway, 
     [record] = service.records
     assert (record["product_id"], record["table_name"]) == ("p1", "command_results")
     assert record["data_payload"]["status"] == "failed"
+
+
+async def test_a_device_that_came_after_the_products_were_listed_or_whose_list_failed_keeps_its_result(
+    gateway, service
+):
+    service.extensions = None
+    service.script = lambda request: (503, {"error": "busy"}) if request.url.path == "/devices" else None
+    async with gateway() as (bench, http):
+        path = "/devices/d1/commands/c1/result"
+        assert error_of(await http.post(path, json={"status": "failed"})) == (503, "service_unavailable")
+        service.script = lambda _request: None
+        service.devices.discard("d1")
+        assert error_of(
+            await bench.client(bench.token["d2"]).post(path.replace("d1", "d2"), json={"status": "failed"})
+        )[0]
+        service.devices.add("d1")
+        answer = await http.post(path, json={"status": "failed"})
+        assert (error_of(answer)[0], int(answer.headers["retry-after"]) <= 60) == (503, True), "not refused for good"
 
 
 async def test_a_state_that_went_back_and_two_agents_of_one_device_are_told(gateway, caplog):

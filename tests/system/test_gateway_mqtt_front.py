@@ -188,6 +188,23 @@ async def test_commands_go_to_a_device_that_comes_and_when_they_are_sent_but_nev
     assert it.device.of(TopicKind.STATUS)[-1] == {"status": "offline"}, "the gateway says that it leaves"
 
 
+async def test_a_command_that_was_canceled_while_the_gateway_was_cut_off_is_taken_back(broker, tmp_path):
+    service = ScriptedService()
+    service.send(DEVICE, "c1")
+    # In this version the broker does not say that a session was taken over, so it is soon tried again.
+    async with bench(tmp_path, broker, service, version="3.1.1", commands={"poll_s": 0.1}) as it:
+        await it.publish(topics.status(DEVICE), b"online", retain=True)
+        await it.until(lambda: it.device.of(TopicKind.COMMAND))
+        other = broker.client("device-gateway")
+        try:
+            await it.until(lambda: it.front.state()[0] != "ok")
+            service.commands[DEVICE][-1]["status"] = "canceled"
+            await it.until(lambda: not it.gateway.commands.known(DEVICE))
+        finally:
+            end_client(other)
+        await it.until(lambda: it.device.of(TopicKind.COMMAND)[-1]["status"] == "canceled")
+
+
 async def test_after_a_restart_the_gateway_knows_who_is_there(broker, tmp_path):
     service = ScriptedService()
     service.send(DEVICE, "c1")

@@ -11,7 +11,7 @@ import pytest
 
 from agent.errors import ConfigurationError, Refused
 from gateway.codes import Codes, Terms
-from gateway.tokens import FILE_NAME, OVERLAP_S, Tokens, digest_of, id_fault, make_token
+from gateway.tokens import BROKER_MARK, FILE_NAME, OVERLAP_S, Tokens, digest_of, id_fault, make_token
 
 T0 = 1_767_225_600.0
 DOOR = Terms(product_id="p1", user_id="me", url="http://127.0.0.1:8081")
@@ -124,6 +124,32 @@ def test_a_token_that_is_newer_than_the_used_one_stays(tokens):
     assert tokens.device_of(third) == "d1"
     tokens.note_first_use()
     assert tokens.device_of(first) is None
+
+
+@pytest.mark.parametrize("broker_is_behind", [False, True])
+def test_a_new_token_that_came_through_the_broker_first_ends_the_old_one_unless_the_broker_lacks_it(
+    tokens, path, broker_is_behind
+):
+    old, new = (issue(tokens, "d1") for _ in range(2))
+    mark = path.with_name(BROKER_MARK)
+    if broker_is_behind:
+        mark.touch()
+    tokens.note_device("d1")
+    tokens.note_first_use()
+    assert (tokens.device_of(old) is None) is not broker_is_behind
+    assert tokens.device_of(new) == "d1"
+    tokens.note_use()
+    assert tokens.device_of(old) is None, "now it is sure which one the device has"
+
+
+def test_a_token_that_is_not_in_the_file_any_more_ends_no_other(tokens):
+    token = issue(tokens, "d1")
+    assert tokens.device_of(token) == "d1"
+    with tokens.connection:
+        tokens.connection.execute("DELETE FROM token")
+    again = issue(tokens, "d1")
+    tokens.note_use()
+    assert tokens.device_of(again) == "d1"
 
 
 def test_when_a_token_was_used_last_is_kept_over_a_restart(path, clock):
