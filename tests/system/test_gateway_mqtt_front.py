@@ -195,7 +195,7 @@ async def test_a_command_that_was_canceled_while_the_gateway_was_cut_off_is_take
     async with bench(tmp_path, broker, service, version="3.1.1", commands={"poll_s": 0.1}) as it:
         await it.publish(topics.status(DEVICE), b"online", retain=True)
         await it.until(lambda: it.device.of(TopicKind.COMMAND))
-        other = broker.client("device-gateway")
+        other = broker.client(it.front.config.user_name)
         try:
             await it.until(lambda: it.front.state()[0] != "ok")
             service.commands[DEVICE][-1]["status"] = "canceled"
