@@ -35,7 +35,7 @@ from simulator.fleet.report.making import make_reports
 from simulator.fleet.report.progress import STANDARD_OUTPUT, ProgressFile, RunView, note
 from simulator.fleet.report.prometheus import MetricsView
 from simulator.fleet.report.summary import print_summary
-from simulator.fleet.run.fleet_run import RunInterrupted, merge_audit, perform_run
+from simulator.fleet.run.lifecycle import RunInterrupted, merge_audit, perform_run
 from simulator.fleet.scenario.model import scenario_schema
 from simulator.fleet.scenario.reading import ScenarioFile, read_scenario_file
 from simulator.fleet.target.client import open_client

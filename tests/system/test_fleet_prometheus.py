@@ -28,7 +28,7 @@ from simulator.fleet.record import RunRecord, VerdictStatus
 from simulator.fleet.report.folder import read_seconds
 from simulator.fleet.report.progress import RunView
 from simulator.fleet.report.prometheus import MetricsView
-from simulator.fleet.run.fleet_run import perform_run
+from simulator.fleet.run.lifecycle import perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import running_local
 from tests.conftest import require_program

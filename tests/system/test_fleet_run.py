@@ -21,9 +21,8 @@ from simulator.fleet.record import AuditRecord, RunRecord, VerdictStatus
 from simulator.fleet.report import making
 from simulator.fleet.report.folder import read_record, read_seconds
 from simulator.fleet.report.progress import RunView
-from simulator.fleet.run import fleet_run
-from simulator.fleet.run import run as run_module
-from simulator.fleet.run.fleet_run import perform_run
+from simulator.fleet.run import coordinator, lifecycle
+from simulator.fleet.run.lifecycle import perform_run
 from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import TargetOptions, find_target
 from simulator.keys import write_secret
@@ -178,15 +177,15 @@ def test_ctrl_c_ends_a_run_in_order_with_an_audit(service, tmp_path):
 
 
 def test_a_run_that_is_ended_while_its_reports_are_made_says_how_to_make_them(service, tmp_path, monkeypatch):
-    monkeypatch.setattr(fleet_run, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
-    with pytest.raises(fleet_run.RunInterrupted) as ended:
+    monkeypatch.setattr(lifecycle, "finish_run", lambda *_given: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(lifecycle.RunInterrupted) as ended:
         run(service, tmp_path)
     fix = f"'fleet-simulator report {tmp_path / 'run'}' makes the reports of what there is"
     assert str(ended.value) == f"ended by hand at once: {fix}"
 
 
 def test_a_target_that_goes_away_ends_the_run_with_the_report_kept(service, tmp_path, monkeypatch):
-    monkeypatch.setattr(run_module, "GONE_AFTER_S", 3)
+    monkeypatch.setattr(coordinator, "GONE_AFTER_S", 3)
     stop = threading.Thread(target=lambda: service.__exit__(None, None, None))
     target = {"transport": "http_poll", "timeout_s": 1}
     record = run(service, tmp_path, Onlooker(1, stop.start), phases=LONG, target=target)
@@ -249,7 +248,7 @@ def test_workers_that_stood_still_make_it_inconclusive_and_what_they_did_not_sen
     ],
 )
 def test_a_run_is_inconclusive_when_a_part_of_its_worker_ends(part, sentence, service, tmp_path, monkeypatch):
-    monkeypatch.setattr(fleet_run, "work", sudden_ends.work)
+    monkeypatch.setattr(lifecycle, "work", sudden_ends.work)
     monkeypatch.setenv(END, part)
     record = run(service, tmp_path, workers=1, **READINGS_ONLY)
     check_inconclusive(record, sentence)
@@ -264,7 +263,7 @@ def end_suddenly(*_: object, **_by_name: object) -> None:
 @pytest.mark.parametrize(
     ("function", "sentence"),
     [
-        ((fleet_run, "audit_run"), "reading everything back ended unexpectedly: Sudden"),
+        ((lifecycle, "audit_run"), "reading everything back ended unexpectedly: Sudden"),
         ((making, "fleet_page"), "the reports could not be made: Sudden"),
     ],
 )

@@ -369,6 +369,7 @@ def _plain(value: Any) -> Any:
 # --- the run's database -----------------------------------------------------------------------------------------------
 
 DATABASE: Final = "run.sqlite"
+LEDGERS: Final = "ledger-*.sqlite"
 _SCHEMA: Final = f"""
 CREATE TABLE rules (json TEXT);
 CREATE TABLE devices (device INTEGER PRIMARY KEY, device_id TEXT, name TEXT, readings_read INTEGER DEFAULT 0,
@@ -507,7 +508,7 @@ def take_in_ledgers(run: Path, database: sqlite3.Connection) -> list[str]:
         What is not there, a sentence each; files that could not be read stay.
     """
     faults = []
-    for path in sorted(run.glob("ledger-*.sqlite")):
+    for path in sorted(run.glob(LEDGERS)):
         try:
             _take_in(path, database)
         except sqlite3.DatabaseError as error:

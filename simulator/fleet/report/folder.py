@@ -22,6 +22,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from agent.errors import ConfigurationError, StorageError
 from simulator import whole_files
 from simulator.file_lock import lock_file
+from simulator.fleet.audit.ledger import DATABASE, LEDGERS
 from simulator.fleet.record import RECORD_FORMAT, RunRecord, Second
 
 RUN_FILE: Final = "run.json"
@@ -146,14 +147,15 @@ class RunFolder:
             raise
 
     def discard(self) -> None:
-        """Take away what there is of a run that never began, so that the same command can be given once more.
+        """Remove the files of a run that never began, so that the same command can be given once more.
 
-        The folder goes, too, unless somebody else has something in it.
+        The folder goes, too, unless it holds other files.
         """
         self.__exit__(None, None, None)
         with contextlib.suppress(OSError):
-            for name in (RUN_FILE, SECONDS_FILE):
-                (self.path / name).unlink(missing_ok=True)
+            for pattern in (RUN_FILE, SECONDS_FILE, f"{DATABASE}*", f"{LEDGERS}*"):
+                for path in self.path.glob(pattern):
+                    path.unlink()
             self.path.rmdir()
 
 

@@ -165,14 +165,12 @@ async def _perform(job: Job, pipe: Connection, sender: _Sender) -> None:
                     tasks["seconds"] = start_task(_cut_seconds(play, recorder, began_s, sender), "seconds")
                 case EnterPhases():
                     tasks["phases"] = start_task(enter_phases(play, order, began_s), "phases")
-                case Drain(from_s, until_s) if "drain" not in tasks:
+                case Drain(from_s, until_s) if "drain" not in tasks:  # Ctrl-C while it drains sends another one
                     await _end(tasks, "phases")
                     recorder.drain(began_s + from_s)
                     # A task, so that another order is heard meanwhile.
                     drain = _drain(play, began_s + from_s, began_s + until_s, sender)
                     tasks["drain"] = start_task(drain, "drain")
-                case Drain(_, until_s):  # the run is ended in haste
-                    loop.call_later(max(0.0, began_s + until_s - time.monotonic()), tasks["drain"].cancel)
                 case Stop():
                     break
     finally:
@@ -202,11 +200,8 @@ def _hear(pipe: Connection, orders: asyncio.Queue[tuple[float, ToWorker]], loop:
 
 
 async def _drain(play: Workload, from_s: float, until_s: float, sender: _Sender) -> None:
-    left = Leftover()
-    try:
-        left = await play.drain(from_s, until_s)
-    finally:
-        sender.send(left)
+    # Nothing is sent when it is cancelled: what still waits is not known then.
+    sender.send(await play.drain(from_s, until_s))
 
 
 async def enter_phases(play: Workload, order: EnterPhases, began_s: float) -> None:

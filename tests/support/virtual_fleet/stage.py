@@ -18,9 +18,9 @@ from simulator.fleet.metrics.recorder import Recorder
 from simulator.fleet.record import RunRecord, Second
 from simulator.fleet.report.folder import read_seconds
 from simulator.fleet.report.progress import RunView
-from simulator.fleet.run.fleet_run import perform_run
+from simulator.fleet.run.coordinator import Run as RunUnderWay
+from simulator.fleet.run.lifecycle import perform_run
 from simulator.fleet.run.local_workers import LocalWorkers
-from simulator.fleet.run.run import Run as RunUnderWay
 from simulator.fleet.run.worker import Begin, Drain, EnterPhases, FromWorker, Sign, Stop, ToWorker, enter_phases
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.target import Target
@@ -156,7 +156,8 @@ class VirtualWorkers(LocalWorkers):
             second += 1
 
     async def _drain(self, number: int, play: Workload, from_s: float, until_s: float) -> None:
-        self.said.append((number, await play.drain(from_s, until_s)))
+        left = await play.drain(from_s, until_s)
+        self.said.append((number, left))
 
 
 def play(
@@ -195,11 +196,11 @@ def _patched(clock: Time, service: Service, engines: Engines) -> Iterator[None]:
 
     patches = {
         "audit.ledger._WAITING_MAX": 10_000,  # virtual seconds are shorter than those of the disk
-        "run.fleet_run.asyncio": SimpleNamespace(run=loop.run_until_complete),
-        "run.fleet_run.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
-        "run.fleet_run.Run": partial(RunUnderWay, now=clock.monotonic),
-        "run.fleet_run.claimed_devices": lambda *_arguments: ExitStack(),
-        "run.fleet_run.finish_run": lambda folder, record: folder.finish(record) or (),
+        "run.lifecycle.asyncio": SimpleNamespace(run=loop.run_until_complete),
+        "run.lifecycle.LocalWorkers": lambda _work: VirtualWorkers(loop, service, clock),
+        "run.lifecycle.Run": partial(RunUnderWay, now=clock.monotonic),
+        "run.lifecycle.claimed_devices": lambda *_arguments: ExitStack(),
+        "run.lifecycle.finish_run": lambda folder, record: folder.finish(record) or (),
         "run.preparing.find_offers": lambda _way, dialect: (
             service.offers if dialect.extensions is None else dialect.extensions
         ),

@@ -1,7 +1,8 @@
-"""A later audit, and a disk that was full at the end: the record says what happened, and so does every report."""
+"""How a run ends: a drain that is cut off, a later audit, a full disk: the record says it, and so do the reports."""
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from contextlib import nullcontext
 from dataclasses import replace
@@ -23,9 +24,12 @@ from simulator.fleet.record import (
 )
 from simulator.fleet.report.folder import RunFolder, read_record, record_text
 from simulator.fleet.report.making import make_reports
-from simulator.fleet.run.fleet_run import ended_otherwise, merge_audit
+from simulator.fleet.run.lifecycle import ended_otherwise, merge_audit
 from simulator.fleet.verdict import judge_run
+from simulator.fleet.workload.base import Leftover
+from simulator.fleet.workload.fleet import FleetWorkload
 from tests.support.fleet_runs import Shape, a_run
+from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker
 
 PLAIN, SECONDS = a_run(Shape(duration_s=40, rate_per_s=60, good=True))
 CLEAN = StreamAudit(10, 10, 10, 0, 0, 0, 0)
@@ -57,6 +61,19 @@ def kept(folder: Path, record: RunRecord, *, ends: bool = True) -> Path:
         if ends:
             run.finish(record)
     return folder
+
+
+def test_a_drain_that_does_not_end_in_time_fails_the_run(tmp_path, monkeypatch):
+    async def drain(*_given: object) -> Leftover:
+        await asyncio.sleep(3600)
+        return Leftover()
+
+    monkeypatch.setattr(FleetWorkload, "drain", drain)
+    phases = [{"name": "hold", "kind": "hold", "duration_s": 5}]
+    record = Looker(tmp_path)({**CONTEXTS["core-poll"], "phases": phases, "drain_s": 5}).run.record
+    assert record.verdict.word is VerdictStatus.FAILED
+    cut = "the drain of worker 0 was cut off: what its devices still held is not known"
+    assert cut in record.verdict.sentences
 
 
 def test_an_audit_that_was_cut_short_and_made_later_makes_the_run_pass(tmp_path):

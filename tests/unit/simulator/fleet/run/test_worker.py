@@ -71,11 +71,11 @@ def received(pipe: Connection) -> FromWorker:
 
 
 @pytest.mark.parametrize("more", [(), (Drain(0.0, 0.0),)], ids=["stop", "haste"])
-def test_a_drain_that_takes_long_is_ended_by_the_next_order(more):
+def test_a_drain_that_takes_long_is_cut_off_and_reports_nothing_as_left(more):
     piece = Piece(drains_s=3600.0)
     told = performed(piece, Begin(0.0), Drain(0.0, 3600.0), piece.has_drained, *more, Stop())
     rest = [message for message in told if not isinstance(message, Second) and message is not Sign.ALIVE]
-    assert rest == [Sign.READY, Leftover(), WorkloadSummary()]
+    assert rest == [Sign.READY, WorkloadSummary()]
 
 
 def test_a_worker_whose_machines_clock_jumps_says_so_with_the_second_in_which_it_did(monkeypatch):

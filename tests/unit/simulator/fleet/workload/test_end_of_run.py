@@ -9,7 +9,7 @@ import pytest
 from agent.wire.server import NO_EXTENSIONS
 from simulator.fleet.record import VerdictStatus
 from simulator.fleet.report.progress import RunView
-from simulator.fleet.run import fleet_run
+from simulator.fleet.run import lifecycle
 from simulator.fleet.scenario.reading import read_scenario_file
 from tests.support.virtual_fleet import stage
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, merged
@@ -112,7 +112,7 @@ def test_devices_use_what_they_talk_to_and_the_operator_what_the_service_has(loo
 
 
 def test_a_run_in_which_the_coordinators_clock_jumps_is_not_judged(looker, monkeypatch):
-    monkeypatch.setattr(fleet_run, "WallClock", lambda: SimpleNamespace(new_jump=lambda: "the clock jumped"))
+    monkeypatch.setattr(lifecycle, "WallClock", lambda: SimpleNamespace(new_jump=lambda: "the clock jumped"))
     verdict = looker(CONTEXTS["core-poll"]).run.record.verdict
     assert verdict.word is VerdictStatus.INCONCLUSIVE
     assert verdict.sentences[0] == "the coordinator: the clock jumped"

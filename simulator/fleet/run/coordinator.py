@@ -31,7 +31,7 @@ from simulator.fleet.record import (
 from simulator.fleet.report.folder import RunFolder
 from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.progress import Progress
-from simulator.fleet.run.limit import LimitSearch
+from simulator.fleet.run.limit_search import LimitSearch
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.ray_workers import RayWorkers
 from simulator.fleet.run.worker import Begin, Drain, EnterPhases, FromWorker, Lost, Problem, Sign, Stop, ToWorker
@@ -177,16 +177,26 @@ class Run:
     def _warn(self, sentence: str) -> None:
         self.progress.note(sentence, Tone.WARN)
 
-    def conduct(self) -> None:
-        """The run from its begin to the workers' last messages.
-
-        Ctrl-C ends it early and in order; a second one at once.
+    def wait_until_ready(self) -> None:
+        """Wait until every worker that was started is ready to begin.
 
         Raises:
-            TransportError: no worker could begin; the text says why.
+            TransportError: they take too long, or none is left; the text says why.
+        """
+        deadline_s = self._now() + _BUILD_S + self.record.devices / _BUILT_PER_S_AT_LEAST
+        while any(self._states[worker] == "starting" for worker in self._workers.living):
+            self._receive(_WAIT_S)
+            if self._now() > deadline_s:
+                raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
+        if not self._workers.living:
+            raise TransportError([*self.internal_errors, f"no worker could begin: {self._last_loss}"][0])
+
+    def conduct(self) -> None:
+        """The run from its begin to the workers' last messages; the workers are ready.
+
+        Ctrl-C ends it early and in order; a second one at once.
         """
         try:
-            self._wait_until_ready()
             self._began_s = self._now() + _LEAD_S
             self._send(Begin(_LEAD_S))
             self._play_phases(self.scenario.phases)
@@ -194,10 +204,10 @@ class Run:
                 self._drain(self.scenario.drain_s)
         except KeyboardInterrupt:
             self.interrupted = True
-            if math.isfinite(self._began_s):
-                self._warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
-                with contextlib.suppress(KeyboardInterrupt):
-                    self._drain(_HASTY_DRAIN_S)
+            self._warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
+            with contextlib.suppress(KeyboardInterrupt):
+                # A drain that goes on already has no other time to end at: it is waited for no longer, and cut off.
+                self._drain(_HASTY_DRAIN_S if self.record.drained_from_s is None else 0.0)
         self.record = replace(self.record, duration_s=max(0.0, self._since_begin_s()))
         if self._phases:
             self._end_phase(min(self._phases[-1].end_s, self.played_s))
@@ -211,15 +221,6 @@ class Run:
     def _is_over(self) -> bool:
         """Whether the phases end before their time; where no worker is left the gaps say so."""
         return self.aborted or bool(self.unreachable) or not self._workers.living
-
-    def _wait_until_ready(self) -> None:
-        deadline_s = self._now() + _BUILD_S + self.record.devices / _BUILT_PER_S_AT_LEAST
-        while any(self._states[worker] == "starting" for worker in self._workers.living):
-            self._receive(_WAIT_S)
-            if self._now() > deadline_s:
-                raise TransportError("the workers did not get ready in time: plan fewer devices, or more workers")
-        if not self._workers.living:
-            raise TransportError([*self.internal_errors, f"no worker could begin: {self._last_loss}"][0])
 
     def _send(self, message: ToWorker) -> None:
         """Send a message to every living worker."""

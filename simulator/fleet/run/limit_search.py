@@ -1,11 +1,11 @@
-"""Was the generator the limit? And, in a search: does the target hold this step?"""
+"""A search for the limit: step by step, until one does not hold its thresholds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from simulator.fleet.metrics.health import Assessment, Saturation
+from simulator.fleet.metrics.health import Saturation
 from simulator.fleet.metrics.recorder import Totals
 from simulator.fleet.metrics.thresholds import judge_thresholds, parse
 from simulator.fleet.record import RunRecord, Search, SearchStep, Second, StepWord
@@ -13,21 +13,16 @@ from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.scenario.phases import StepsPhase
 
 
-def assess(scenario: Scenario, saturation: Saturation, totals: Totals) -> Assessment:
-    """Whether the generator was the limit in the seconds that both were made of."""
-    return saturation.assess(totals, is_open=bool(scenario.arrivals), is_pooled=scenario.target.is_pooled)
-
-
 class LimitSearch:
-    """A search for the limit, step by step.
+    """The steps that were judged so far, and the seconds of the one under way.
 
     Args:
         scenario: what is run.
         phase: the search in it.
 
     Attributes:
-        found: what came of it so far.
-        seconds: of the step that is played now.
+        found: the result so far.
+        seconds: of the step under way.
     """
 
     def __init__(self, scenario: Scenario, phase: StepsPhase) -> None:
@@ -41,9 +36,9 @@ class LimitSearch:
         """Whether a step holds, by its seconds.
 
         Args:
-            level: of the step.
+            level: how many devices, or requests per second.
             record: of the run; the last phase is the step.
-            doubts: why its seconds prove nothing, one sentence each.
+            doubts: why the step cannot be judged, one sentence each.
         """
         span = record.phases[-1]
         # Only seconds that lie wholly in this step count.
@@ -51,7 +46,8 @@ class LimitSearch:
         totals, saturation = Totals(held), Saturation()
         for second in held:
             saturation.add(second)
-        assessment = assess(self._scenario, saturation, totals)
+        is_open, is_pooled = bool(self._scenario.arrivals), self._scenario.target.is_pooled
+        assessment = saturation.assess(totals, is_open=is_open, is_pooled=is_pooled)
         record = replace(record, phases=(span,), operations=totals.operations, drained_from_s=None)
         results = judge_thresholds(self._thresholds, record, held)
         broken = (*assessment.failures, *(each.missed_text for each in results if not each.held))

@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,10 +16,11 @@ from click.testing import CliRunner
 from agent.errors import ConfigurationError
 from simulator.cli import program
 from simulator.exit_codes import ExitCode
+from simulator.fleet.audit.ledger import AuditRules, ledger_path, make_run_database
 from simulator.fleet.report.folder import read_record
+from simulator.fleet.run import coordinator
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation
-from simulator.fleet.run.run import Run
 from simulator.fleet.run.worker import FromWorker, Lost, Problem
 from simulator.fleet.workload.base import WorkloadSummary
 
@@ -97,13 +98,22 @@ def test_a_run_that_is_ended_while_devices_are_prepared_says_what_is_left_and_le
 def use_workers(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """From now on devices are there, and a run has one worker, of which nothing is there but these methods."""
 
+    folders: set[Path] = set()
+
     async def prepare(preparation: Preparation, _told: Callable[[int, int], None]) -> None:
         preparation.is_audited = False
+        make_run_database(preparation.folder, AuditRules(began_ms=0), ())
+        folders.add(preparation.folder)
 
-    def use(says: Iterable[FromWorker] = (), **methods: Callable[..., object]) -> None:
-        left = [*says]
+    def end(*_: object) -> None:
+        for folder in folders:
+            ledger_path(folder, 0).touch()  # a worker writes its ledger until it has ended
+
+    def use(says: Sequence[FromWorker] = (), **methods: Callable[..., object]) -> None:
+        left: list[FromWorker] = []
         given = {
-            "start": lambda _self, _jobs: None,
+            "__exit__": end,
+            "start": lambda _self, _jobs: left.extend(says),
             "living": property(lambda _self: (0,) if left else ()),
             "receive": lambda _self, _timeout_s: ((0, left.pop(0)) for _ in range(len(left))),
             **methods,
@@ -134,14 +144,25 @@ def test_workers_that_cannot_be_started_leave_no_folder(use_workers, tmp_path):
         ([], "no worker could begin: worker 0: its process ended with exit code 1"),
     ],
 )
-def test_workers_that_cannot_begin_say_why(said, words, use_workers, tmp_path):
+def test_workers_that_cannot_begin_say_why_and_leave_no_folder(said, words, use_workers, tmp_path):
     use_workers([*said, Lost("its process ended with exit code 1")])
-    code, output, _ = run(tmp_path)
-    assert (code, words in output) == (ExitCode.UNREACHABLE, True), output
+    check_refused(tmp_path, ExitCode.UNREACHABLE, words)
+
+
+def test_workers_that_are_not_ready_in_time_leave_no_folder(use_workers, tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator, "_BUILD_S", -1.0)
+    use_workers(receive=lambda _self, _timeout_s: (), living=property(lambda _self: (0,)))
+    check_refused(tmp_path, ExitCode.UNREACHABLE, "the workers did not get ready in time")
+
+
+def test_ctrl_c_while_workers_are_started_leaves_no_folder(use_workers, tmp_path):
+    use_workers(start=raising(KeyboardInterrupt()))
+    check_refused(tmp_path, ExitCode.INTERRUPTED, "ended by hand while workers were being started: no load was made")
 
 
 def test_ctrl_c_while_ledgers_are_fetched_ends_that_and_the_run_has_its_record(use_workers, tmp_path, monkeypatch):
-    monkeypatch.setattr(Run, "conduct", lambda run: run.summaries.update({0: WorkloadSummary()}))
+    monkeypatch.setattr(coordinator.Run, "wait_until_ready", lambda _run: None)
+    monkeypatch.setattr(coordinator.Run, "conduct", lambda run: run.summaries.update({0: WorkloadSummary()}))
     use_workers(collect=raising(KeyboardInterrupt()))
     code, output, _ = run(tmp_path)
     assert code == ExitCode.INCONCLUSIVE, output

@@ -33,11 +33,10 @@ from simulator.fleet.report.folder import (
 from simulator.fleet.report.formatting import Tone
 from simulator.fleet.report.making import finish_run, make_reports, read_run
 from simulator.fleet.report.progress import Progress, RunView
-from simulator.fleet.run.limit import assess
+from simulator.fleet.run.coordinator import Run, first_record
 from simulator.fleet.run.local_workers import LocalWorkers
 from simulator.fleet.run.preparing import Preparation, check_gateway, claimed_devices
 from simulator.fleet.run.ray_workers import RayWorkers
-from simulator.fleet.run.run import Run, first_record
 from simulator.fleet.run.worker import WallClock, work
 from simulator.fleet.scenario.reading import ScenarioFile
 from simulator.fleet.target.client import open_client
@@ -93,13 +92,13 @@ def perform_run(
     """
     scenario = file.scenario
     check_gateway(scenario, target)
-    with ExitStack() as ends:
+    with ExitStack() as last, ExitStack() as ends:
         workers = LocalWorkers(work) if cluster is None else RayWorkers(work, cluster)
         ends.enter_context(workers)
         count, needs = workers.check(scenario, target)
         ends.enter_context(claimed_devices(scenario, target.base_url))
         secrets = Path(ends.enter_context(TemporaryDirectory(prefix="fleet-simulator-")))
-        kept = ends.enter_context(RunFolder(folder))
+        kept = last.enter_context(RunFolder(folder))  # workers write into it until they have ended
         progress = Progress([ends.enter_context(view) for view in views])
         try:
             record = first_record(file, target.base_url, count, workers.machines)
@@ -110,10 +109,9 @@ def perform_run(
             kept.keep(record)
             run = Run(scenario, kept, record, progress, workers)
             preparation = Preparation(file, target, folder, secrets, count, is_audited)
-            _prepare(preparation, progress)
-            workers.start(preparation.jobs)
+            _prepare(run, preparation, workers, progress)
         except (AgentError, RunInterrupted):
-            kept.discard()  # no load was made: the same command can be given again
+            last.callback(kept.discard)  # no load was made: the same command can be given again
             raise
         try:
             has_all_ledgers = _conduct(run, workers)
@@ -126,22 +124,23 @@ def perform_run(
     return record
 
 
-def _prepare(preparation: Preparation, progress: Progress) -> None:
-    """The devices at the target, and the workers' jobs."""
-    done = whole = 0
+def _prepare(run: Run, preparation: Preparation, workers: LocalWorkers | RayWorkers, progress: Progress) -> None:
+    """Register the devices that are missing, and start the workers, up to the moment at which the load can begin."""
+    done, stage = 0, "devices were being prepared"
 
     def show(now: int, wanted: int) -> None:
-        nonlocal done, whole
-        done, whole = now, wanted
-        progress.stage("preparing devices", done, whole)
+        nonlocal done, stage
+        done, stage = now, f"devices were being prepared, at {now:,} of {wanted:,}"
+        progress.stage("preparing devices", now, wanted)
 
     try:
         with _stage(progress, "preparing devices"):
             asyncio.run(preparation.prepare(show))
+        stage = "workers were being started"
+        workers.start(preparation.jobs)
+        run.wait_until_ready()
     except KeyboardInterrupt:
-        far = f", at {done:,} of {whole:,}" if whole else ""
-        sentence = f"ended by hand while devices were being prepared{far}: no load was made"
-        raise RunInterrupted(sentence, done) from None
+        raise RunInterrupted(f"ended by hand while {stage}: no load was made", done) from None
 
 
 def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
@@ -235,7 +234,8 @@ def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
         audit: what was read back; None without ledgers.
     """
     scenario, totals = run.scenario, run.totals
-    assessment = assess(scenario, run.saturation, totals)
+    is_open, is_pooled = bool(scenario.arrivals), scenario.target.is_pooled
+    assessment = run.saturation.assess(totals, is_open=is_open, is_pooled=is_pooled)
     summaries = [run.summaries[number] for number in sorted(run.summaries)]
     partial = _why_partial(run)
     faults = tuple(span for summary in summaries for span in summary.faults) or run.record.faults
@@ -258,6 +258,9 @@ def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
     if late := sum(left.count for left in run.leftovers.values()):
         names = ", ".join([name for left in run.leftovers.values() for name in left.names][:3])
         failures.append(f"{late} devices still held something after {scenario.drain_s:g} s ({names})")
+    if run.record.drained_from_s is not None and (cut := run.summaries.keys() - run.leftovers.keys()):
+        which = ", ".join(map(str, sorted(cut)))
+        failures.append(f"the drain of worker {which} was cut off: what its devices still held is not known")
     # A worker that was lost after its last second has no gap to be named by.
     is_explained = run.internal_errors or record.gaps or run.interrupted or run.unreachable or run.aborted
     reasons = Reasons(
