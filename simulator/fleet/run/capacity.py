@@ -1,4 +1,4 @@
-"""What a scenario asks of each machine that runs it."""
+"""Whether a machine can hold its share of a scenario: memory, descriptors, ports, addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from simulator.fleet.target.target import Target
 CORE_DEVICE_BYTES: Final = 12 * 1024
 """A device that runs the agent's core, with a short backlog."""
 WIRE_DEVICE_BYTES: Final = 1024
-"""A number, an address and when it is due."""
+"""A device of plain requests: a number, an address and when it is due."""
 
 
 def addresses_of_devices(scenario: Scenario, target: Target) -> tuple[str, ...]:
@@ -44,8 +44,8 @@ def check_share(
         host: another machine than this one.
 
     Returns:
-        Every need with what there is, and why the share cannot be played here, one sentence each. A need that is not
-        met and no such reason will disturb the measurement.
+        Every need with what this machine has; and why the share cannot be played here, one sentence each. A need that
+        is not met, without such a sentence, will only disturb the measurement.
     """
     target = scenario.target
     sources, faults = _count_sources(target.source_addresses, addresses)
@@ -77,8 +77,8 @@ def _count_sources(listed: Sequence[str], addresses: Sequence[str]) -> tuple[int
     return len(own), []
 
 
-def starving(scenario: Scenario) -> Iterator[str]:
-    """What is wrong with held polls on shared connections: each keeps one for as long as the service holds it."""
+def pool_too_small(scenario: Scenario) -> Iterator[str]:
+    """Fault when ``pool`` or more devices long-poll over shared connections: each poll keeps one to itself."""
     target, devices = scenario.target, scenario.fleet.devices
     if target.holds_polls and target.is_pooled and devices >= target.pool:
         fix = f"leave it out, or write transport: http_poll, or connections: {devices + max(devices // 20, 16)}"

@@ -1,4 +1,4 @@
-"""A run while it goes on: begun for all workers at once, its phases opened, its seconds merged, ended in order."""
+"""The coordinator of a run: begins it for all workers at once, opens phases, merges seconds, and ends it in order."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ from simulator.watched import describe
 _log = logging.getLogger(__name__)
 
 GONE_AFTER_S: Final = 15
-"""So many seconds in a row in which requests were made and none was answered: the target went away."""
+"""The target counts as gone after so many seconds in a row with requests and without an answer."""
 _LEAD_S: Final = 0.25
 """From the message Begin to the begin of the load: every worker has the message by then."""
 _WAIT_S: Final = 0.1
 _BUILD_S: Final = 120.0
 _BUILT_PER_S_AT_LEAST: Final = 1000
-"""A worker that builds fewer, and has had ``_BUILD_S`` besides, counts as one that could not begin."""
+"""Workers that are not ready after ``_BUILD_S``, and the time that their devices take at this pace, are given up."""
 _CLOSE_S: Final = 120.0
 _HASTY_DRAIN_S: Final = 3.0
 _NO_ANSWER: Final = frozenset({OutcomeClass.TRANSPORT, OutcomeClass.TIMEOUT})
@@ -59,7 +59,7 @@ _DRAIN: Final = "drain"
 
 
 def first_record(file: ScenarioFile, target: str, workers: int, machines: str = "") -> RunRecord:
-    """What is known before the first second.
+    """The record of a run before its first second.
 
     Args:
         file: the scenario.
@@ -102,7 +102,7 @@ class Run:
         scenario: what is run.
         folder: where it is written down.
         record: what is known of it.
-        progress: shows it.
+        progress: shows it to people.
         workers: make the load.
         now: the monotonic clock.
 
@@ -110,10 +110,10 @@ class Run:
         record: what is known of it by now.
         merger, totals, saturation: computed from what the workers measured in each second.
         summaries: the workers' last messages, by worker.
-        failures: what did not come out as the scenario says.
-        internal_errors: which parts of the run itself an error has ended; no figure of it is whole then.
+        failures: what did not come out as the scenario says, one sentence each.
+        internal_errors: what went wrong in the run itself, one sentence each; its figures are not complete then.
         unreachable: why the target counts as gone; empty when it was there.
-        interrupted: somebody ended it.
+        interrupted: it was ended by hand.
         aborted: a threshold of ``abort_on`` broke, and ended it.
         leftovers: what each worker still held when the drain ended, by worker.
     """
@@ -171,7 +171,7 @@ class Run:
         try:
             self.folder.keep(self.record)
         except StorageError as error:
-            # The file still says what it said, and the run has another chance to write it at its end.
+            # The file is still as it was before, and is written again at the end of the run.
             self._warn(str(error))
 
     def _warn(self, sentence: str) -> None:
@@ -192,7 +192,7 @@ class Run:
             raise TransportError([*self.internal_errors, f"no worker could begin: {self._last_loss}"][0])
 
     def conduct(self) -> None:
-        """The run from its begin to the workers' last messages; the workers are ready.
+        """Lead the run from its begin to the workers' last messages; all workers are ready.
 
         Ctrl-C ends it early and in order; a second one at once.
         """
@@ -206,7 +206,7 @@ class Run:
             self.interrupted = True
             self._warn("ending: what is under way is handed over; Ctrl-C once more ends at once")
             with contextlib.suppress(KeyboardInterrupt):
-                # A drain that goes on already has no other time to end at: it is waited for no longer, and cut off.
+                # The end of a drain that goes on already cannot be changed: it is cut off after these seconds.
                 self._drain(_HASTY_DRAIN_S if self.record.drained_from_s is None else 0.0)
         self.record = replace(self.record, duration_s=max(0.0, self._since_begin_s()))
         if self._phases:
@@ -223,7 +223,6 @@ class Run:
         return self.aborted or bool(self.unreachable) or not self._workers.living
 
     def _send(self, message: ToWorker) -> None:
-        """Send a message to every living worker."""
         with interrupts_afterwards():
             for worker in self._workers.living:
                 self._workers.send(worker, message)
@@ -265,7 +264,7 @@ class Run:
         self._phases[-1] = replace(self._phases[-1], end_s=end_s)
 
     def _certain_faults(self, entered: int) -> Iterator[Span]:
-        """The faults with the time at which they are played; without those behind a barrier that may still wait."""
+        """The faults whose time is known by now: none after a barrier that may still wait."""
         for fault in self._planned_faults:
             begin_s = self._timeline.moved(fault.begin_s, self._planned, entered)
             if begin_s is not None:
@@ -276,7 +275,7 @@ class Run:
             self._receive(min(left_s, _WAIT_S))
 
     def _wait_for(self, phase: Phase | LabelPhase, until: str) -> None:
-        """Wait at a phase's end until its condition holds, for its time at most."""
+        """Wait at a phase's end until its condition holds, for ``until_within_s`` at most."""
         within_s, devices = phase.until_within_s, self.record.devices
         self._waiting_for = until
         if (
@@ -290,7 +289,7 @@ class Run:
         self._waiting_for = ""
 
     def _wait(self, is_so: Callable[[], bool], until_s: float) -> bool:
-        """Wait until something is so: up to this time, and for the seconds before it, which may be on their way."""
+        """Poll ``is_so`` until ``until_s``, plus :data:`PATIENCE` seconds for late messages about earlier seconds."""
         while not self._is_over and not is_so():
             late_s = self._since_begin_s() - until_s
             if late_s > PATIENCE or (late_s > 0 and self._has_seconds_up_to(until_s)):
@@ -299,11 +298,11 @@ class Run:
         return is_so()
 
     def _has_seconds_up_to(self, at_s: float) -> bool:
-        """Whether the seconds up to an instant have come."""
+        """Whether all seconds before ``at_s`` were received."""
         return self._latest is not None and self._latest.second + 1 >= at_s
 
     def _holds(self, step: StepPhase, search: LimitSearch) -> bool:
-        """Whether the step that was just played met its thresholds, once its whole seconds are here."""
+        """Whether the step that was just played met its thresholds; waits until all its seconds were received."""
         end_s = self._phases[-1].end_s
         if not self._wait(lambda: self._has_seconds_up_to(math.floor(end_s)), end_s) and self._is_over:
             return False
@@ -337,13 +336,13 @@ class Run:
             self.interrupted = True
         for number in self._workers.living:
             self.merger.lost(number, "did not end in time")
-        # To the run's end, so that a worker that died last leaves its gap as well.
+        # Up to the run's end: a worker that died in the last seconds has its gap there.
         self._take_seconds(self.merger.finish(math.ceil(self.record.duration_s)))
 
     # --- what workers say ---------------------------------------------------------------------------------------------
 
     def _receive(self, timeout_s: float) -> None:
-        """Take what has come; Ctrl-C meanwhile counts when all of it is taken."""
+        """Take all messages that have come; Ctrl-C in the meantime is raised afterwards."""
         with interrupts_afterwards():
             for worker, message in self._workers.receive(timeout_s):
                 self._take(worker, message)
@@ -373,7 +372,7 @@ class Run:
                 self.progress.note(self._last_loss, Tone.BAD)
 
     def _take_seconds(self, seconds: Iterable[Second]) -> None:
-        """Add up, write down and show the next seconds, and end the run where they say so."""
+        """Add up, write down and show the next seconds; end the run when ``abort_on`` breaks or the target is gone."""
         for second in seconds:
             self._latest = second
             self.totals.add(second)
@@ -393,7 +392,7 @@ class Run:
                     self._warn(str(error))
             try:
                 self._show(second)
-            except Exception as error:  # noqa: BLE001 - a mistake of this program, no reason to lose the run
+            except Exception as error:  # noqa: BLE001 - a bug in a view must not end the run
                 sentence = f"what shows the run ended unexpectedly: {describe(error)}"
                 if sentence not in self.internal_errors:
                     _log.exception("what shows the run ended unexpectedly")

@@ -1,4 +1,4 @@
-"""The workers of a run on one machine of a Ray cluster: an actor, which starts processes there and relays."""
+"""The workers on one machine of a Ray cluster: an actor, which starts them there and passes messages on."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ from simulator.fleet.run.worker import FromWorker, Sign, ToWorker
 from simulator.fleet.scenario.model import Scenario
 
 PREFIX: Final = "fleet-crew-"
-"""Of the folder with a machine's files, in its one for temporary files."""
+"""Of the name of the temporary folder that a machine has for the run's files."""
 VERSION: Final = version("device-agent")
 _PIECE_BYTES: Final = 4 * 1024 * 1024
 _WAIT_S: Final = 0.5
-"""How often the coordinator is answered in a second is what a machine costs it, however many workers are on it."""
+"""Messages are collected this long per answer, so a machine costs the same however many workers it has."""
 _CLOSE_S: Final = 10.0
 _REMOVE: Final = """
 import os, shutil, sys
-if os.fork() == 0:  # nobody's child: Ray ends those of a process that it ends
+if os.fork() == 0:  # fork and setsid: Ray kills the children of an actor, and this one must survive
     os.setsid()
     sys.stdin.read()
     shutil.rmtree(sys.argv[1], ignore_errors=True)
 """
 
 Heard = tuple[int, FromWorker]
-"""Which worker says what."""
+"""The number of a worker, and its message."""
 
 
 class Crew:
-    """The workers of one machine: processes as without a cluster. Each method is a call over the network.
+    """The workers of one machine: processes as without a cluster. Each method is called over the network.
 
-    A worker has nothing of Ray in it, and ends with the actor, whose pipe it reads. The files are taken away by a
-    process of their own, which outlives whatever ends the actor: keys are among them. ``receive`` and ``send`` run in a
-    thread each, all others in a third one.
+    A worker process does not use Ray. It ends with the actor, since it reads the actor's pipe. The files, keys among
+    them, are removed by a separate process, which does so even if the actor is killed. Ray calls ``receive`` and
+    ``send`` in a thread each, all other methods in a third one.
 
     Args:
         work: what each worker does.
@@ -62,7 +62,7 @@ class Crew:
             os.close(theirs)
 
     def look(self, scenario: Scenario, addresses: Sequence[str], devices: int) -> tuple[str, float, Any, list[str]]:
-        """This program's version, the clock, and what there is for so many devices (as of :func:`check_share`)."""
+        """The program's version and the wall clock here, and what :func:`check_share` says of so many devices."""
         return VERSION, time.time(), *check_share(scenario, addresses, devices=devices, workers=len(self._numbers))
 
     def start(self, job_files: JobFiles) -> None:
@@ -72,16 +72,16 @@ class Crew:
             OSError: a file cannot be written.
         """
         jobs = unpack(job_files, self._numbers, self._folder)
-        # Which program this process runs is forgotten: a process that it starts would load it, and with it all of Ray.
+        # A process that is spawned imports the main program of this one, which would load all of Ray: hide it.
         vars(sys.modules["__main__"]).pop("__file__", None)
         self._workers.start(jobs)
 
     def send(self, worker: int, message: ToWorker) -> None:
-        """Send a message to a worker."""
+        """See :meth:`LocalWorkers.send`."""
         self._workers.send(worker - self._numbers.start, message)
 
     def receive(self) -> list[Heard]:
-        """The workers' messages: those of :data:`_WAIT_S`, or until one comes that cannot wait."""
+        """The messages of the next :data:`_WAIT_S`; at once when one is neither a second nor a sign of life."""
         heard: list[Heard] = []
         until_s = time.monotonic() + _WAIT_S
         while all(isinstance(message, Second) or message is Sign.ALIVE for _, message in heard):
@@ -105,7 +105,7 @@ class Crew:
             return file.read(_PIECE_BYTES)
 
     def close(self) -> None:
-        """End every worker and take the files away."""
+        """End every worker and remove the files."""
         self._workers.__exit__()
         os.close(self._remover)
         deadline_s = time.monotonic() + _CLOSE_S

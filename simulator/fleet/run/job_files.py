@@ -1,4 +1,4 @@
-"""The files that jobs need, on their way to another machine: read here, written there, and the jobs' paths follow.
+"""The files that jobs need on another machine: read here, written there, and named by the jobs with their new paths.
 
 There each file is below a folder at the path that it had here. Keys are among them: they are in no text that could be
 logged, and only their owner may read what is written.
@@ -30,7 +30,7 @@ class JobFiles:
 
 
 def place_of(path: Path, root: Path) -> Path:
-    """Where a path of the sending machine, which is absolute, is below a folder of the receiving one."""
+    """Where a file with this absolute path on the sending machine is put, below ``root`` on the receiving one."""
     return root / os.path.normpath(path).lstrip("/")
 
 
@@ -53,7 +53,7 @@ def pack(jobs: Sequence[Job]) -> JobFiles:
 
 
 def unpack(job_files: JobFiles, workers: range, root: Path) -> list[Job]:
-    """Write the files below a folder; the jobs of these workers with the paths that are right here.
+    """Write the files below a folder; the jobs of these workers with the files' new paths.
 
     Raises:
         OSError: a file cannot be written.
@@ -65,7 +65,7 @@ def unpack(job_files: JobFiles, workers: range, root: Path) -> list[Job]:
         place.write_bytes(content)
     jobs = [_with_paths(job_files.jobs[worker], lambda path: place_of(path, root)) for worker in workers]
     for job in jobs:
-        job.folder.mkdir(parents=True, exist_ok=True)  # 'folder/../file' goes through it
+        job.folder.mkdir(parents=True, exist_ok=True)  # a path like 'folder/../file' needs it
         if job.ledger is not None:
             job.ledger.path.parent.mkdir(parents=True, exist_ok=True)
     return jobs
@@ -78,7 +78,7 @@ def _files_of(job: Job) -> Iterator[Path]:
 
 
 def _with_paths(job: Job, path_of: Callable[[Path], Path]) -> Job:
-    """A job with other paths. Those of its scenario stay as they are: workers read the job's."""
+    """A job with other paths. Those in its scenario are not changed: workers use the job's."""
     return replace(
         job,
         folder=path_of(job.folder),
@@ -90,10 +90,10 @@ def _with_paths(job: Job, path_of: Callable[[Path], Path]) -> Job:
 
 
 def check_files(scenario: Scenario) -> None:
-    """Return when workers of other machines find the files that a scenario's signals name.
+    """Check that workers on other machines find the files that a scenario's signals name.
 
     Raises:
-        ConfigurationError: a path is none from the scenario's folder; all of them.
+        ConfigurationError: paths are not relative to the scenario's folder; names all of them.
     """
     fix = "machines of a cluster have it somewhere else: write its path from the scenario's folder"
     if faults := [f"{name}: {fix}" for name in _files_of_signals(scenario) if Path(name).is_absolute()]:

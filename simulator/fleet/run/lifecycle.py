@@ -47,10 +47,10 @@ from simulator.watched import describe
 _log = logging.getLogger(__name__)
 
 _WITHOUT_DRAIN: Final = "backfill"
-"""Its phase does not make all the load: history just takes its time."""
+"""A kind that makes its load during the drain as well: its figures do not tell the two apart."""
 _ANY: Final = "any"
 _NOT_OURS: Final = ""
-"""The name of the commands that came to devices and that nobody here sent, as far as ids say."""
+"""The name of the commands that came to devices under ids of no order of this run."""
 
 
 class RunInterrupted(Exception):
@@ -74,7 +74,7 @@ def perform_run(
     is_audited: bool = True,
     cluster: str | None = None,
 ) -> RunRecord:
-    """The whole run; its folder has record and seconds afterwards, whatever happened since it began.
+    """The whole run; once its load has begun, its folder has record and seconds afterwards, whatever happens.
 
     Args:
         file: the scenario.
@@ -87,8 +87,8 @@ def perform_run(
     Raises:
         ConfigurationError: it cannot be run as the scenario says; nothing was sent.
         ServiceError: the target could not be prepared; no load was made, and there is no folder of a run.
-        RunInterrupted: Ctrl-C, or a signal like it, before the load began, or once more while the run was ended in
-            order: during the load, and while ledgers are fetched and everything is read back, the first one does that.
+        RunInterrupted: Ctrl-C, or a signal like it, before the load began; or a second one after the first has ended
+            the load, the fetching of ledgers, or the reading back in order.
     """
     scenario = file.scenario
     check_gateway(scenario, target)
@@ -144,7 +144,7 @@ def _prepare(run: Run, preparation: Preparation, workers: LocalWorkers | RayWork
 
 
 def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
-    """The load, and the workers' ledgers; whether those of every worker are here, also of other machines."""
+    """Make the load, and fetch the workers' ledgers; whether all of them are here and every worker came to its end."""
     wall_clock = WallClock()
     run.conduct()
     if (why := wall_clock.new_jump()) is not None:
@@ -159,7 +159,7 @@ def _conduct(run: Run, workers: LocalWorkers | RayWorkers) -> bool:
 
 
 def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> AuditRecord | None:
-    """What the service gives back; None without ledgers."""
+    """Compare the ledgers with what the service gives back; None without ledgers."""
     for summary in run.summaries.values():
         if summary.audit is not None:
             return summary.audit
@@ -187,7 +187,7 @@ def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> Audi
         why = "the audit was ended by hand"
     except AgentError as error:
         why = error.in_one_line if isinstance(error, ConfigurationError) else str(error)
-    except Exception as error:  # noqa: BLE001 - a mistake of this program's: the run's record is to be written
+    except Exception as error:  # noqa: BLE001 - a bug must not cost the run its record
         why = f"{text} ended unexpectedly: {describe(error)}"
         _log.exception(why)
     else:
@@ -197,20 +197,20 @@ def _audit(run: Run, preparation: Preparation, *, has_all_ledgers: bool) -> Audi
 
 
 def _report(run: Run, record: RunRecord) -> RunRecord:
-    """All reports of the record; it passes no more when an error ends the making of them."""
+    """Write the record and all reports; a run whose reports cannot be made does not pass."""
     try:
         with _stage(run.progress, "making the reports"):
             missing = finish_run(run.folder, record)
     except AgentError:
         raise
-    except Exception as error:  # noqa: BLE001 - a mistake of this program's: the record is to say so
+    except Exception as error:  # noqa: BLE001 - a bug: the record says so
         _log.exception("the reports could not be made")
         missing = (f"the reports could not be made: {describe(error)}; make them with 'fleet-simulator report'",)
         with suppress(StorageError):
             run.folder.finish(replace(record, verdict=without_reports(record.verdict, missing)))
     for sentence in missing:
         run.progress.note(sentence, Tone.BAD)
-    # After a full disk not in the record: 'fleet-simulator report' makes what is missing, and the run is what it was.
+    # Not written down when the disk was full: 'fleet-simulator report' makes what is missing, and the verdict holds.
     return replace(record, verdict=without_reports(record.verdict, missing))
 
 
@@ -227,7 +227,7 @@ def _stage(progress: Progress, text: str) -> Iterator[None]:
 
 
 def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
-    """Everything that came of a run, judged.
+    """The record of a run that has ended, with its verdict.
 
     Args:
         run: as it was.
@@ -242,7 +242,7 @@ def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
     record = replace(
         run.record,
         ended_at=to_rfc3339(time.time()),
-        # Without those that were to begin after a run that ended before its time.
+        # Only those that began before the run ended.
         faults=tuple(span for span in faults if span.begin_s < run.played_s),
         audit=audit,
         commands=joined_ends(summary.commands for summary in summaries),
@@ -261,7 +261,7 @@ def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
     if run.record.drained_from_s is not None and (cut := run.summaries.keys() - run.leftovers.keys()):
         which = ", ".join(map(str, sorted(cut)))
         failures.append(f"the drain of worker {which} was cut off: what its devices still held is not known")
-    # A worker that was lost after its last second has no gap to be named by.
+    # A worker that was lost after its last second has no gap: then only ``partial`` tells of it.
     is_explained = run.internal_errors or record.gaps or run.interrupted or run.unreachable or run.aborted
     reasons = Reasons(
         unreachable=run.unreachable,
@@ -292,7 +292,7 @@ def _why_partial(run: Run) -> str:
 
 
 def _extras(run: Run, notes: tuple[str, ...]) -> dict[str, Any]:
-    """What workers found, by name: counts of several are added up, anything else is the same for all."""
+    """What workers found, by name: counts are added up, anything else is the same in all of them."""
     extras: dict[str, Any] = {}
     for summary in run.summaries.values():
         for name, found in summary.extras.items():
@@ -308,7 +308,7 @@ def _extras(run: Run, notes: tuple[str, ...]) -> dict[str, Any]:
 
 
 def joined_ends(found: Iterable[Sequence[CommandEnds]]) -> tuple[CommandEnds, ...]:
-    """The streams of commands of all workers, each once.
+    """How the commands of each stream ended, added up over all workers.
 
     Args:
         found: of each worker, in the order of the scenario's list.
@@ -330,12 +330,12 @@ def joined_ends(found: Iterable[Sequence[CommandEnds]]) -> tuple[CommandEnds, ..
 def ended_otherwise(streams: Sequence[CommandEnds], *, whole: bool) -> Iterator[str]:
     """A sentence for each stream whose commands did not end as the scenario expects.
 
-    Where a list gives a command another id than the answer to its order did, nobody knows which of a device's commands
-    it is: as many as came to devices under unknown ids, and ended as expected, may be those that stayed open.
+    A service may list a command under another id than it gave in its answer to the order. So commands that came to
+    devices under unknown ids, and ended as expected, may be those that seem open: as many of these are left out.
 
     Args:
         streams: of the whole run.
-        whole: the run reached its end; else commands that have not ended are nobody's fault.
+        whole: the run reached its end; else commands that have not ended are no failure.
     """
     not_ours = Counter(next((each.ends for each in streams if each.name == _NOT_OURS), {}))
     for each in streams:
@@ -394,7 +394,7 @@ def merge_audit(folder: Path, audit: AuditRecord) -> tuple[str, tuple[str, ...]]
 
 
 def _judged_anew(result: ThresholdResult, record: RunRecord) -> ThresholdResult:
-    """A threshold on the audit, judged anew; any other as it is: nothing that it is about has changed."""
+    """A threshold on the audit, judged anew; any other is unchanged, since only the audit is new."""
     try:
         threshold = parse(result.expression)
     except ThresholdError:

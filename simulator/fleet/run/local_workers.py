@@ -1,8 +1,7 @@
 """Workers that are processes of this machine.
 
 A worker whose process has ended, or that was not heard for :data:`SILENCE_S` since its first message, is lost: its
-seconds from then on are a gap in the run. That its loop is busy does not make it lost: it says that it lives by a
-thread of its own.
+seconds from then on are a gap in the run. A busy loop does not make it lost: a thread of its own says that it lives.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Any, Final, Self
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.preflight import ResourceCheck
 from simulator.fleet.plan import count_workers
-from simulator.fleet.run.capacity import addresses_of_devices, check_share, starving
+from simulator.fleet.run.capacity import addresses_of_devices, check_share, pool_too_small
 from simulator.fleet.run.worker import FromWorker, Lost, ToWorker
 from simulator.fleet.scenario.model import Scenario
 from simulator.fleet.target.target import Target, is_here
@@ -33,14 +32,14 @@ from simulator.interrupts import without_interrupts
 from simulator.watched import describe
 
 SILENCE_S: Final = 15.0
-BIRTH_S: Final = 120.0
-"""Until its first message: a process that imports on a busy machine has no thread yet that could send any."""
+_FIRST_MESSAGE_S: Final = 120.0
+"""A process that still imports its modules, on a busy machine, has no thread yet that could send a message."""
 _END_S: Final = 5.0
 
 Work = Callable[[Any, Connection], int | None]
 """What a worker does, given its job and its end of the pipe: the exit code of its process.
 
-It is importable by name, since a worker process begins from nothing.
+It is importable by name, since a worker process is spawned.
 """
 
 
@@ -51,7 +50,7 @@ class _Member:
     pipe: Connection
     last_message_s: float
     has_sent: bool = False
-    has_hung_up: bool = False
+    is_closed: bool = False
 
 
 class LocalWorkers:
@@ -89,7 +88,7 @@ class LocalWorkers:
         count, addresses = count_workers(scenario), addresses_of_devices(scenario, target)
         devices, target_is_here = scenario.fleet.devices, is_here(target.base_url)
         checks, faults = check_share(scenario, addresses, devices=devices, workers=count, target_is_here=target_is_here)
-        if faults := [*faults, *starving(scenario)]:
+        if faults := [*faults, *pool_too_small(scenario)]:
             raise ConfigurationError(faults, "this machine cannot hold the run as the scenario says")
         return count, checks
 
@@ -101,7 +100,7 @@ class LocalWorkers:
         """
         # spawn: a forked child would share the parent's sockets, locks and half of its threads.
         context = multiprocessing.get_context("spawn")
-        with without_interrupts():  # inherited: Ctrl-C is the coordinator's business
+        with without_interrupts():  # workers inherit it: Ctrl-C is handled by the coordinator alone
             for number, job in enumerate(jobs):
                 try:
                     ours, theirs = context.Pipe()
@@ -153,9 +152,9 @@ class LocalWorkers:
             while True:
                 yield from self._take(*self._received.get_nowait())
         for member in tuple(self._living.values()):
-            patience_s = SILENCE_S if member.has_sent else BIRTH_S
-            # How it ended is known once it has, which a busy machine takes its time for.
-            if member.has_hung_up and (code := member.process.exitcode) is not None:
+            patience_s = SILENCE_S if member.has_sent else _FIRST_MESSAGE_S
+            # The exit code is known when the process has ended, some time after its pipe was closed.
+            if member.is_closed and (code := member.process.exitcode) is not None:
                 how = f"signal {-code}" if code < 0 else f"exit code {code}"
                 yield self._lost(member, f"its process ended with {how}")
             elif self._now() - member.last_message_s > patience_s:
@@ -176,7 +175,7 @@ class LocalWorkers:
             except (EOFError, OSError):
                 self._received.put((member, None))
                 return
-            except Exception as error:  # noqa: BLE001 - what half a message is read as may raise anything
+            except Exception as error:  # noqa: BLE001 - unpickling a damaged message may raise anything
                 self._received.put((member, error))
                 return
 
@@ -184,13 +183,13 @@ class LocalWorkers:
         if member.number not in self._living:
             return
         if message is None:
-            member.has_hung_up = True
+            member.is_closed = True
         elif isinstance(message, Exception):
             yield self._lost(member, f"its message could not be read ({describe(message)}), ended")
         else:
             member.last_message_s, member.has_sent = self._now(), True
             if isinstance(message, WorkloadSummary):
-                del self._living[member.number]  # that its process ends now is no trouble
+                del self._living[member.number]  # it ends as it should
             yield member.number, message
 
     def _lost(self, member: _Member, reason: str) -> tuple[int, Lost]:
@@ -201,7 +200,7 @@ class LocalWorkers:
 
 def _main(work: Work, job: Any, pipe: Connection, parent: int) -> None:
     """A worker process's first function."""
-    # What was ignored while it was started is inherited: SIGTERM has to end it again, and Ctrl-C still must not.
+    # The signals that were ignored while it was started are inherited: SIGTERM has to end it again, Ctrl-C must not.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if os.getppid() != parent:
         return  # the coordinator died while we started

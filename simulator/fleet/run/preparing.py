@@ -1,4 +1,4 @@
-"""Everything that has to be there before the first request: permission, room on this machine, devices, and the jobs."""
+"""What a run needs before its first request: devices, their tokens, the workers' jobs, and a lock on the devices."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any, Final
 from uuid import uuid4
 
 from agent.errors import ConfigurationError
-from agent.wire.server import RECORDED_AT
+from agent.wire.server import LONG_POLL, RECORDED_AT
 from simulator.file_lock import lock_file
 from simulator.fleet.audit.ledger import (
     AuditRules,
@@ -78,7 +78,7 @@ class Preparation:
         folder: of the run.
         secrets: a folder for what workers must read and nobody else; gone after the run.
         workers: processes.
-        is_audited: ledgers are kept, and are read back at the end.
+        is_audited: ledgers are kept, and compared with the service at the end.
         run: identifies this run.
         began_ms: epoch milliseconds of its preparation.
         offers: the service's extensions.
@@ -124,7 +124,7 @@ class Preparation:
             )
         self.began_ms = round(time.time() * 1000)
         if isinstance(scenario, OnboardingScenario):
-            self.is_audited = False  # it reads back by itself
+            self.is_audited = False  # its workload does that itself
         self.jobs = tuple(self._jobs(provisioned))
 
     def _jobs(self, provisioned: Provisioned) -> Iterator[Job]:
@@ -141,7 +141,7 @@ class Preparation:
             play, connections = BackfillWorkload, min(_BACKFILL_CONNECTIONS, connections)
         peer = self._peer(provisioned)
         if scenario.target.transport == "http_poll":  # although the service could hold the polls
-            peer["device_offers"] -= {"long-poll"}
+            peer["device_offers"] -= {LONG_POLL}
         models = models_of(scenario)
         for worker, share in enumerate(deal(scenario.fleet.devices, self.workers)):
             ledger = LedgerTarget(
@@ -212,7 +212,7 @@ class Preparation:
 def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = None) -> Iterator[None]:
     """Keep other runs of this machine away from the scenario's devices while the block lasts.
 
-    Two of them would take each other's commands for losses and strangers.
+    Two of them would report each other's commands as lost or unknown.
 
     The kernel drops the lock of a run that is killed; its file stays, and is used again.
 
@@ -242,12 +242,12 @@ def claimed_devices(scenario: Scenario, base_url: str, folder: Path | None = Non
         except BlockingIOError:
             whose = file.read(_TEXT_BYTES).decode(errors="replace") or "unknown scenario"
             fault = (
-                f"another run of this machine uses these devices ({whose}), and each would take the other's commands "
-                "and readings for faults: wait until it has ended, or give this scenario other names with "
+                f"another run of this machine uses these devices ({whose}), and each would report the other's commands "
+                "and readings as lost or unknown: wait until it has ended, or give this scenario other names with "
                 "fleet.prefix"
             )
             raise ConfigurationError([fault], "fleet.prefix") from None
-        with contextlib.suppress(OSError):  # a full disk: who has the devices is not said, and that is all
+        with contextlib.suppress(OSError):  # a full disk: then the fault above cannot say who has them
             file.truncate()
             file.write(f"scenario {scenario.scenario}, process {os.getpid()}".encode()[:_TEXT_BYTES])
         yield

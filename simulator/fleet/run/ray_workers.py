@@ -1,8 +1,8 @@
 """Workers on the machines of a Ray cluster, each of which has an actor (:mod:`simulator.fleet.run.crew`).
 
-Machines are checked before anything is sent, and what is wrong is one clear line. Each actor is asked for messages all
-the time, by one call that waits on its side. An actor that does not answer for as long as a silent worker is waited
-for, or whose answer is lost, is lost with its workers. Only the public interface of Ray is used.
+Machines are checked before anything is sent. Each actor always has one call for messages pending, which it answers when
+there are some. An actor that does not answer within :data:`SILENCE_S`, or whose call fails, is lost with its workers.
+Only the public interface of Ray is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.preflight import ResourceCheck
 from simulator.fleet.plan import count_workers, deal
-from simulator.fleet.run.capacity import addresses_of_devices, starving
+from simulator.fleet.run.capacity import addresses_of_devices, pool_too_small
 from simulator.fleet.run.crew import VERSION, Crew, Heard
 from simulator.fleet.run.job_files import check_files, pack
 from simulator.fleet.run.local_workers import SILENCE_S, Work
@@ -51,10 +51,10 @@ class Node:
         node_id: Ray's.
         name: its address, for people.
         cores: how many workers it may have: one for each core that Ray may give away there.
-        workers: their numbers, which are neighbours.
+        workers: their numbers, a range.
         actor: Ray's handle of its :class:`Crew`.
         living: the workers that are neither lost nor done.
-        call: the answer to come; None between two calls.
+        call: the pending call for messages; None between two calls.
         heard_s: when an answer came last.
     """
 
@@ -125,7 +125,7 @@ class RayWorkers:
         count = count_workers(scenario, sum(node.cores for node in self._nodes))
         self.place(count)
         addresses = addresses_of_devices(scenario, target)
-        faults = [*starving(scenario), *_loopback_faults(self._nodes, {*target.addresses, *addresses})]
+        faults = [*pool_too_small(scenario), *_loopback_faults(self._nodes, {*target.addresses, *addresses})]
         parts = deal(scenario.fleet.devices, count)
         found: list[ResourceCheck] = []
         asked_s, deadline_s = time.time(), time.monotonic() + _PLACE_S
@@ -188,7 +188,7 @@ class RayWorkers:
         self._ledgers = {
             worker: job.ledger.path.absolute() for worker, job in enumerate(jobs) if job.ledger is not None
         }
-        files = ray.put(pack(jobs))  # an object, not an argument: what a call is given stands in the table of actors
+        files = ray.put(pack(jobs))  # an object, not an argument: Ray lists those, and keys are among the files
         calls = [node.actor.start.remote(files) for node in self._nodes]
         for node, call in zip(self._nodes, calls, strict=True):
             try:
@@ -204,7 +204,7 @@ class RayWorkers:
         return tuple(sorted(worker for node in self._nodes for worker in node.living))
 
     def send(self, worker: int, message: ToWorker) -> None:
-        """Send a message."""
+        """See :meth:`LocalWorkers.send`."""
         for node in self._nodes:
             if worker in node.living:
                 node.actor.send.options(concurrency_group="orders").remote(worker, message)
@@ -235,7 +235,7 @@ class RayWorkers:
         for node in self._nodes:
             gone = ""
             for worker in sorted(self._ledgers.keys() & node.workers):
-                gone = gone or _fetch(node.actor, self._ledgers[worker])  # the next would be waited for as long
+                gone = gone or _fetch(node.actor, self._ledgers[worker])  # the next one would take as long to fail
                 if gone:
                     missed.append(f"the ledger of worker {worker} on {node.name} could not be fetched: {gone}")
         return tuple(missed)
@@ -287,13 +287,13 @@ def place_workers(workers: int, nodes: Sequence[Node]) -> list[Node]:
 
 
 def _connect(address: str) -> list[Node]:
-    """Be part of a cluster, until ``ray.shutdown``; its machines that can have workers, by address."""
+    """Join a cluster, until ``ray.shutdown``; its machines that can have workers, sorted by address."""
     if find_spec("ray") is None:
         raise ConfigurationError(["Ray is not installed: pip install '.[cluster]' in a clone of device-agent"], _SOURCE)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
-    # Ray takes the signals that end a program; they stay with whoever has them.
+    # Ray installs its own handlers for the signals that end a program: the ones before are put back.
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with warnings.catch_warnings():
@@ -318,7 +318,7 @@ def _connect(address: str) -> list[Node]:
 
 
 def _reason(error: BaseException) -> str:
-    """Why a call to a machine came to nothing, in one line; an error of our own program there is the cause of Ray's."""
+    """Why a call to a machine failed, in one line: the error of our own program there, or else Ray's."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
         return describe(cause)
@@ -327,7 +327,7 @@ def _reason(error: BaseException) -> str:
 
 
 def _loopback_faults(nodes: Sequence[Node], addresses: set[str]) -> list[str]:
-    """A sentence for each loopback address where workers are on other machines: there it leads to those."""
+    """A sentence for each loopback address, if workers are on other machines: there it leads to the machine itself."""
     import ray
 
     here = str(ray.util.get_node_ip_address())
@@ -341,7 +341,7 @@ def _loopback_faults(nodes: Sequence[Node], addresses: set[str]) -> list[str]:
 
 
 def _fetch(actor: Any, path: Path) -> str:
-    """Write what a worker wrote to where it would have been on this machine; why not, or empty when it is whole."""
+    """Copy a worker's file to the same path on this machine; why that failed, or empty."""
     import ray
 
     new = path.with_name(f"{path.name}.part")  # half a ledger would be taken for a whole one

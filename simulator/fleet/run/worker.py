@@ -32,7 +32,7 @@ from simulator.fleet.workload.base import Job, Leftover, Workload, WorkloadSumma
 from simulator.watched import ENDED, PartEnded, describe, make_thread, start_task
 
 WALL_CLOCK_S: Final = 5.0
-"""Further off, a wall clock gives readings times that an audit cannot take."""
+"""A wall clock that is further off gives readings times that an audit cannot accept."""
 _PULSE_S: Final = 1.0
 _FAILED: Final = 1
 _LOST_COORDINATOR: Final = 70
@@ -52,8 +52,7 @@ class Begin:
 class EnterPhases:
     """To a worker: when these phases begin, one after the other; each ends the one before it.
 
-    They are all that have a time by now: up to the next one with a barrier at its end. Nothing more has to be said for
-    them to begin.
+    All phases whose time is known: up to the next one with a barrier at its end. They begin without another message.
 
     Attributes:
         index: of the first of them, in the scenario's list.
@@ -103,7 +102,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """In place of a worker: it is not there any more, and why."""
+    """Said in place of a worker that is gone: why."""
 
     reason: str
 
@@ -116,7 +115,7 @@ FromWorker = Sign | Second | Leftover | WorkloadSummary | Problem | Lost
 
 
 def work(job: Job, pipe: Connection) -> int:
-    """A worker's whole life.
+    """The main function of a worker's process.
 
     Args:
         job: makes its workload.
@@ -145,9 +144,9 @@ async def _perform(job: Job, pipe: Connection, sender: _Sender) -> None:
     loop = asyncio.get_running_loop()
     orders: asyncio.Queue[tuple[float, ToWorker]] = asyncio.Queue()
     recorder = Recorder()
-    play = job.make(recorder)
-    faults: list[AgentError] = []
-    loop.set_exception_handler(partial(_fail, faults, orders))
+    workload = job.make(recorder)
+    errors: list[AgentError] = []
+    loop.set_exception_handler(partial(_fail, errors, orders))
     probe = HealthProbe(loop)
     sender.probe = probe
     loop.add_reader(pipe.fileno(), _hear, pipe, orders, loop)
@@ -155,41 +154,41 @@ async def _perform(job: Job, pipe: Connection, sender: _Sender) -> None:
     began_s = 0.0
     tasks: dict[str, asyncio.Task[None]] = {}
     try:
-        while not faults:
+        while not errors:
             received_s, order = await orders.get()
             match order:
                 case Begin(after_s):
                     began_s = received_s + after_s
-                    play.begin(began_s)
+                    workload.begin(began_s)
                     probe.begin(began_s)
-                    tasks["seconds"] = start_task(_cut_seconds(play, recorder, began_s, sender), "seconds")
+                    tasks["seconds"] = start_task(_cut_seconds(workload, recorder, began_s, sender), "seconds")
                 case EnterPhases():
-                    tasks["phases"] = start_task(enter_phases(play, order, began_s), "phases")
+                    tasks["phases"] = start_task(enter_phases(workload, order, began_s), "phases")
                 case Drain(from_s, until_s) if "drain" not in tasks:  # Ctrl-C while it drains sends another one
                     await _end(tasks, "phases")
                     recorder.drain(began_s + from_s)
                     # A task, so that another order is heard meanwhile.
-                    drain = _drain(play, began_s + from_s, began_s + until_s, sender)
+                    drain = _drain(workload, began_s + from_s, began_s + until_s, sender)
                     tasks["drain"] = start_task(drain, "drain")
                 case Stop():
                     break
     finally:
         await _end(tasks, "phases", "drain")
         try:
-            summary = await play.close()
+            summary = await workload.close()
         except Exception:
-            if not faults:  # else it follows from them
+            if not errors:  # else it follows from them
                 raise
         finally:
             await _end(tasks, "seconds")
             probe.stop()
-    if faults:
-        raise faults[0]
+    if errors:
+        raise errors[0]
     sender.send(summary)
 
 
 def _hear(pipe: Connection, orders: asyncio.Queue[tuple[float, ToWorker]], loop: asyncio.AbstractEventLoop) -> None:
-    """Take an order, with when it came; a coordinator that is gone ends this process."""
+    """Take the next order, with the time at which it came; end this process when the coordinator is gone."""
     try:
         order = pipe.recv()
     except (EOFError, OSError):
@@ -199,16 +198,16 @@ def _hear(pipe: Connection, orders: asyncio.Queue[tuple[float, ToWorker]], loop:
         loop.remove_reader(pipe.fileno())
 
 
-async def _drain(play: Workload, from_s: float, until_s: float, sender: _Sender) -> None:
+async def _drain(workload: Workload, from_s: float, until_s: float, sender: _Sender) -> None:
     # Nothing is sent when it is cancelled: what still waits is not known then.
-    sender.send(await play.drain(from_s, until_s))
+    sender.send(await workload.drain(from_s, until_s))
 
 
-async def enter_phases(play: Workload, order: EnterPhases, began_s: float) -> None:
+async def enter_phases(workload: Workload, order: EnterPhases, began_s: float) -> None:
     """Let each phase begin at its time."""
     for index, offset_s in enumerate(order.at_s, order.index):
         await asyncio.sleep(max(0.0, began_s + offset_s - time.monotonic()))
-        play.enter_phase(index, began_s + offset_s)
+        workload.enter_phase(index, began_s + offset_s)
 
 
 async def _end(tasks: dict[str, asyncio.Task[None]], *names: str) -> None:
@@ -220,32 +219,32 @@ async def _end(tasks: dict[str, asyncio.Task[None]], *names: str) -> None:
 
 
 def _fail(
-    faults: list[AgentError],
+    errors: list[AgentError],
     orders: asyncio.Queue[tuple[float, ToWorker]],
     loop: asyncio.AbstractEventLoop,
     context: dict[str, Any],
 ) -> None:
     """Handle an exception that no task waits for.
 
-    What a person can mend ends the worker, with its sentence; so does the end of a thread or task.
+    A configuration error ends the worker with its text, and so does a thread or task that ended unexpectedly.
     """
     error = context.get("exception")
     if isinstance(error, ConfigurationError):
-        faults.append(error)
+        errors.append(error)
     elif ENDED in context and isinstance(error, BaseException):
-        faults.append(PartEnded(context[ENDED], error))
+        errors.append(PartEnded(context[ENDED], error))
     else:
         loop.default_exception_handler(context)
         return
     orders.put_nowait((0.0, Stop()))
 
 
-async def _cut_seconds(play: Workload, recorder: Recorder, began_s: float, sender: _Sender) -> None:
-    """At the end of each second: what was measured in it. The one under way at the end is sent, too."""
+async def _cut_seconds(workload: Workload, recorder: Recorder, began_s: float, sender: _Sender) -> None:
+    """Send what was measured, at the end of each second; the one under way at the end is sent, too."""
     second = 0
 
     def cut() -> None:
-        sender.send(recorder.cut(second, play.gauges()))
+        sender.send(recorder.cut(second, workload.gauges()))
 
     try:
         while True:
@@ -286,7 +285,7 @@ class _Sender:
         self._thread.join()
 
     def _run(self) -> None:
-        with contextlib.suppress(OSError):  # the coordinator is gone, and the thread that listens ends the process
+        with contextlib.suppress(OSError):  # the coordinator is gone: the loop ends the process
             while True:
                 try:
                     message = self._messages.get(timeout=_PULSE_S)
@@ -302,18 +301,18 @@ class _Sender:
                     self._pipe.send(Problem(why))
 
     def _fail(self, name: str, error: BaseException) -> None:
-        """Nothing can be sent any more but this: the process ends, and its part of the run is a gap."""
+        """End the process, since nothing can be sent any more: its part of the run becomes a gap."""
         with contextlib.suppress(Exception):  # it is the pipe that does not work
             self._pipe.send(Problem(str(PartEnded(name, error))))
         os._exit(_LOST_SENDER)
 
 
 class WallClock:
-    """Notices that the wall clock of this machine jumps while something goes by it.
+    """Notices a jump of this machine's wall clock.
 
     Args:
         wall: seconds since the epoch.
-        monotonic: the clock that nobody sets.
+        monotonic: a clock that is never set.
     """
 
     def __init__(self, wall: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic) -> None:

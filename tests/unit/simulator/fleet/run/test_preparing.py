@@ -8,7 +8,7 @@ import pytest
 
 from agent.errors import ConfigurationError
 from simulator.fleet.engine.preflight import Host
-from simulator.fleet.run.capacity import check_share, starving
+from simulator.fleet.run.capacity import check_share, pool_too_small
 from simulator.fleet.run.preparing import claimed_devices
 from simulator.fleet.scenario.model import READER, Scenario
 
@@ -34,9 +34,9 @@ def test_a_run_that_does_not_fit_is_refused_with_every_number():
 
 
 def test_held_polls_do_not_share_connections():
-    (fault,) = starving(scenario(transport="http_long_poll", connections=256))
+    (fault,) = pool_too_small(scenario(transport="http_long_poll", connections=256))
     assert fault.endswith("or write transport: http_poll, or connections: 10500")
-    assert list(starving(scenario(200, transport="http_long_poll", connections=256))) == []
+    assert list(pool_too_small(scenario(200, transport="http_long_poll", connections=256))) == []
 
 
 def test_a_second_run_with_the_same_devices_is_refused_and_told_why(tmp_path):
