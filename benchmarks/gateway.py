@@ -69,7 +69,7 @@ def gateway(folder: Path, service_url: str, broker: Mosquitto, tokens: dict[str,
     new = {device_id: make_token() for device_id in tokens}
     with Tokens(folder / FILE_NAME) as file:
         file.issue(new)
-    tokens.update({device_id: token.token.reveal() for device_id, token in new.items()})
+    tokens.update({device_id: token.reveal() for device_id, token in new.items()})
     port = rig.free_port()
     config = {
         "service": {"base_url": service_url},

@@ -2,9 +2,9 @@
 
 mosquitto binds a device to its topics by its user name: ``pattern`` rules put it in place of ``%u``. The user name is
 the device id as one topic level (:func:`agent.wire.topics.user_name`), so rule and topic are the same text for each id.
-``use_username_as_clientid`` makes the client id of a connection its user name, too: no device can push another one off
-the broker by taking its client id. mosquitto has one password for each user, so the newest token of a device counts:
-over MQTT there is no overlap when a token is rotated.
+``use_username_as_clientid`` makes the client id of a connection its user name, too, so no device can disconnect another
+one by using its client id. mosquitto has one password for each user, the newest token of a device: over MQTT the old
+token ends at once when a token is rotated.
 
 Source: mosquitto.conf(5), mosquitto_passwd(1), mosquitto 2.0.
 """
@@ -44,17 +44,17 @@ _TO_DEVICE: Final = (f"{TopicKind.COMMAND}/+", TopicKind.RECEIPTS, TopicKind.NOT
 _FROM_DEVICE: Final = (f"{TopicKind.COMMAND}/+/{TopicKind.RESULT}", TopicKind.SENSOR_DATA, TopicKind.STATUS)
 _PACKET_BYTES: Final = BODY_BYTES + 4096  # a topic and properties around the largest payload
 _LIMITS: Final = (
-    "# A device that runs wild fills its own queue and nothing else. The gateway's queue holds what a fleet sends at",
-    "# once: what does not fit is dropped, without a word to whoever sent it.",
+    "# Each client has a queue of its own. The gateway's must hold what all devices send at the same time: mosquitto",
+    "# drops what does not fit, and the sender is not told.",
     f"max_packet_size {_PACKET_BYTES}",
     "max_queued_messages 20000",
     "max_queued_bytes 67108864",
-    "# Of the gateway above all: so many of its messages wait for the service.",
+    "# Needed by the gateway: it acknowledges a message when the service has it, so many are open at the same time.",
     "max_inflight_messages 1000",
     "max_inflight_bytes 33554432",
-    "# Retained messages have no other bound.",
+    "# For all memory: nothing else bounds retained messages.",
     "memory_limit 536870912",
-    "# Commands and receipts are small, and the next one must not wait for the acknowledgement of the one before.",
+    "# Send each small message at once, before TCP has acknowledged the one before.",
     "set_tcp_nodelay true",
 )
 
@@ -169,7 +169,7 @@ def configuration(settings: BrokerSettings) -> str:
         lines += [f"{word} {settings.directory / path.name}" for word, path in files]
         lines.append("tls_version tlsv1.2")
     lines += [
-        "# A device cannot take another one's client id, which would push that one off.",
+        "# A device cannot use the client id of another one, which would disconnect that one.",
         "use_username_as_clientid true",
         "",
         "allow_anonymous false",
@@ -177,7 +177,7 @@ def configuration(settings: BrokerSettings) -> str:
         f"acl_file {settings.directory / RULES}",
         "",
         *_LIMITS,
-        "# Sessions of MQTT 3.1.1 that nobody comes back to; version 5 says itself how long.",
+        "# For abandoned sessions of MQTT 3.1.1; a client of version 5 names its own time.",
         "persistent_client_expiration 1h",
         "",
         "# What waits for the gateway outlives a restart of the broker.",

@@ -28,7 +28,7 @@ OWNER: Final = "device-gateway"
 """As whom the unit runs the gateway."""
 TLS_DIR: Final = Path("/etc/device-gateway/tls")
 SERVER_DAYS: Final = 397
-"""As long as public authorities may give one; made again from the last 30 days on."""
+"""As long as public authorities may give one; it is renewed in its last 30 days."""
 AUTHORITY_DAYS: Final = 3653
 _RENEW_BEFORE: Final = timedelta(days=30)
 _WARN_BEFORE_S: Final = 14 * 86400.0
@@ -51,7 +51,6 @@ class CertificateFiles(NamedTuple):
 
 
 def files_in(directory: Path) -> CertificateFiles:
-    """The files in a folder."""
     return CertificateFiles(directory / "ca.pem", directory / "server.pem", directory / "server.key")
 
 
@@ -144,7 +143,7 @@ def shown_certificate(url: str, path: Path | None, *, plain: bool) -> bytes | No
 
 
 def _authority(directory: Path, now: datetime) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
-    """The authority that is there, or a new one."""
+    """The authority of this folder; made where there is none."""
     path, key_path = directory / "ca.pem", directory / "ca.key"
     if not path.exists() and not key_path.exists():
         key = ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""The client of who registers devices and sends commands: the gateway, its rollouts, and the simulator."""
+"""The client for what no device does: registering devices, sending commands, reading tables."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ from gateway.service import Service
 from gateway.tokens import Tokens, digest_of, id_fault, make_token, request_broker_update, transaction
 
 RETRY_S: Final = 600.0
-"""For so long a device whose answer was lost may come again with the same code, though it holds a token by now."""
+"""How long a device whose answer was lost may repeat its request with the same code, though it has a token now."""
 _KEPT_S: Final = 7 * 86_400.0
 _ID_CHARACTERS: Final = 8
 _SELECT: Final = """
@@ -76,7 +76,8 @@ class Terms(Access):
     """What a code grants: the registration of a device under this account, and the way to the gateway.
 
     Attributes:
-        replace: a device that holds a valid token may enroll, which ends that token.
+        replace: a device that holds a valid token may enroll too. The old token is good until the new one is used,
+            for a day at the most.
     """
 
     product_id: str
@@ -123,18 +124,18 @@ class Codes:
     """The codes in the file of the tokens, for one thread. Every method may raise :class:`sqlite3.Error`."""
 
     tokens: Tokens
-    # Devices of one code enroll one after another, so that none is registered for whom there is no place any more.
+    # One enrollment at a time for each code: else more devices could be registered than the code allows.
     locks: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
 
     def make(
         self, terms: Terms, expires_s: float, count: int, certificate: bytes | None
     ) -> tuple[EnrollmentCode, Code]:
-        """Make a code, known at this moment only; those that ended a week ago go.
+        """Make a code, which can be read only now; codes that ended a week ago are deleted.
 
         Args:
-            terms: what becomes of a device.
-            expires_s: for how long it is good, seconds.
-            count: for how many devices.
+            terms: what the code grants.
+            expires_s: how long it is good, seconds.
+            count: how many devices may use it.
             certificate: the one that devices are shown, DER; None for an address without TLS.
 
         Raises:
@@ -206,7 +207,7 @@ class Codes:
             values = (code.digest, identifier, now_s)
             self.tokens.connection.execute("INSERT OR IGNORE INTO enrolled VALUES (?, ?, ?)", values)
             self.tokens.issue({device_id: token})
-        return token.token
+        return token
 
     def _select(self, which: str, **values: Any) -> list[Code]:
         rows = self.tokens.connection.execute(f"{_SELECT} {which}", {"now": self.tokens.wall(), **values})

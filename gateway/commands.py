@@ -1,7 +1,7 @@
 """Open commands in memory: what the service lists, and what its stream of events brings.
 
 The service is asked about devices that are there, and about no others: one that hands each command out once keeps it
-until its device comes. Nothing here is the truth: it is read anew after a restart.
+until its device comes. The service has the truth: after a restart everything is read again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _STREAM_RETRY_MAX_S: Final = 30.0
 _NO_STREAM_LOOK_S: Final = 5.0
 _UNREADABLE: Final = "unreadable"
 _AHEAD_S: Final = 10.0
-_EVER: Final = "1970-01-01T00:00:00.000Z"
+_LONG_AGO: Final = "1970-01-01T00:00:00.000Z"
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class _Device:
     Attributes:
         open: id -> record, oldest first.
         ended: commands whose result was taken.
-        has_news: the stream named a command of it that its list has not been asked for yet.
+        has_news: the stream has named a new command, and the list has not been read since.
         there_until_s: monotonic; infinite while the device is connected to the broker.
         due_s: when to ask about it again, monotonic.
     """
@@ -124,7 +124,7 @@ class Commands:
         return self.known(device_id)
 
     def known(self, device_id: str) -> tuple[JsonObject, ...]:
-        """The commands that wait for a final result, as far as they are known: oldest first, none that has expired."""
+        """The commands without a final result, as far as they are known: oldest first, none that has expired."""
         device = self._devices.get(device_id)
         now_s = self.service.now()
         return tuple(each for each in device.open.values() if not _has_expired(each, now_s)) if device else ()
@@ -190,7 +190,6 @@ class Commands:
         return [each for each in found if each["id"] in command_ids]
 
     def busy_devices(self) -> list[str]:
-        """The devices that have open commands."""
         return [device_id for device_id, device in self._devices.items() if device.open]
 
     def forget_unserved(self) -> None:
@@ -202,7 +201,6 @@ class Commands:
                 del self._devices[device_id]
 
     def figures(self) -> dict[str, int]:
-        """Numbers for the metrics."""
         now_s = time.monotonic()
         return {
             "devices_there": sum(each.there_until_s > now_s for each in list(self._devices.values())),
@@ -288,7 +286,7 @@ class Commands:
             self._failure_log.report("malformed", f"commands=malformed device={device_id[:80]} {sentence}")
         lists = self.service.dialect.command_lists
         is_truth = lists is CommandLists.OPEN or (lists is None and self.service.offers(COMMAND_STATUS))
-        # Of a list that may hold everything nobody knows how long a command has been on it when it is read first.
+        # The first reading of a list that may hold finished commands too does not tell how old its commands are.
         holds_history = not is_truth and lists is not CommandLists.ONCE
         is_history = is_first and holds_history and self.tokens.is_new(device_id)
         listed = {each["id"]: each for each in self._records(device_id, found.records)}
@@ -298,7 +296,7 @@ class Commands:
                 now_open.pop(command_id, None)
             else:
                 known = device.open.get(command_id)
-                seen = _EVER if is_history and not self._is_dated(record) else at
+                seen = _LONG_AGO if is_history and not self._is_dated(record) else at
                 now_open[command_id] = {**record, "listed_at": seen if known is None else known["listed_at"]}
         while len(now_open) > OPEN_MAX:
             text = f"commands=too_many device={device_id[:80]} only the newest {OPEN_MAX} of its open commands count"
@@ -385,8 +383,8 @@ class Commands:
     def _pushed(self, event: ServerSentEvent) -> None:
         """Have the list of the command's device read: before all others where it is there, else when it comes.
 
-        By the list the service knows the command as delivered. A device that ran it without that could report its
-        result too late: the service would have called the command expired.
+        Fetch the list instead of using the event: only listing marks the command delivered; otherwise it may expire
+        while it runs.
         """
         try:
             device_id = CommandRecord.receive(
@@ -431,13 +429,13 @@ class Commands:
 
 
 def tag_of(records: Sequence[JsonObject]) -> str:
-    """Another one as soon as a command comes, ends or changes its state; in the quotes of an ``ETag``."""
+    """An ``ETag``, in quotes, that changes when a command comes, ends or changes its state."""
     text = "\n".join(f"{each['id']} {each['status']}" for each in records)
     return f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
 
 
 def seconds_left(record: JsonObject, now_s: float) -> float | None:
-    """Seconds to a command's end; None when it has none, or one that cannot be read, which its device refuses."""
+    """Seconds until a command expires; None when it never does, or its time is unreadable (its device refuses it)."""
     expires_at = record.get("expires_at")
     return None if expires_at in {None, _UNREADABLE} else parse_time(expires_at) - now_s
 

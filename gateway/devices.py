@@ -43,7 +43,10 @@ from gateway.tokens import Tokens, id_fault, make_token, request_broker_update, 
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_FOR_MQTT: Final = "for MQTT: device-gateway-broker.path tells the broker; without it: broker-config --reload"
+_BROKER_IS_BEHIND: Final = (
+    "MQTT: the broker does not know this change yet; systemd's device-gateway-broker.path updates it, else run "
+    "device-gateway broker-config --reload"
+)
 
 
 @click.group()
@@ -99,7 +102,7 @@ def add(
     again: bool,
     **given: Any,
 ) -> None:
-    """Give devices that the service knows their tokens, shown this once. A new device is registered by a code: invite.
+    """Give tokens, shown only now, to devices that the service knows. A new device is registered by a code: invite.
 
     Exit codes: 0 good, 1 a device has a token already or the service refused, 2 usage or configuration (then nothing
     was done), 5 the service cannot be reached.
@@ -194,7 +197,7 @@ def _issue(
     kept: list[str] | None = None,
     replace: bool = False,
 ) -> None:
-    """Make a token for each device, write its files, and show what is shown this once.
+    """Make a token for each device, write its files, and show what is shown only now.
 
     What can be refused is refused before a token is issued.
 
@@ -208,7 +211,7 @@ def _issue(
     if out is not None:
         access = _access(config, given)
         for device_id, made in new.items():
-            handed = access.handed(device_id, made.token, None)
+            handed = access.handed(device_id, made, None)
             folder = out / topics.user_name(device_id) if several else out
             files.append((folder, gateway_configuration(handed, device_dir), handed))
     with files_in_use("config-out", "mend it, or give another --config-out"):
@@ -220,7 +223,7 @@ def _issue(
             as_owner_of(folder, partial(_write_files, folder, text, handed))
 
     if as_json:
-        issued = [{"device_id": device_id, "token": made.token.reveal()} for device_id, made in new.items()]
+        issued = [{"device_id": device_id, "token": made.reveal()} for device_id, made in new.items()]
         print_json({"issued": issued, "kept": kept or []})
     elif files:
         for folder, _, handed in files:
@@ -228,7 +231,7 @@ def _issue(
             click.echo(f"  next: bring them to {device_dir} on the device, owned by the agent's user")
     else:
         for device_id, made in new.items():
-            click.echo(f"{device_id}: {made.token.reveal()}")
+            click.echo(f"{device_id}: {made.reveal()}")
     if new:
         _want_broker_update(config)
 
@@ -261,7 +264,12 @@ def _write_files(folder: Path, configuration: str, handed: EnrollmentAnswer) -> 
     show_default=True,
     help="How many devices may enroll with this code: an image of many cards has one code.",
 )
-@click.option("--replace", is_flag=True, help="Also devices that hold a valid token may enroll; that token then ends.")
+@click.option(
+    "--replace",
+    is_flag=True,
+    help="Also devices that hold a valid token may enroll. The old token is good until the new one is used, for a day "
+    "at the most.",
+)
 @click.option(
     "--expires",
     type=read_duration,
@@ -283,7 +291,7 @@ def invite(
     qr: bool,
     **given: Any,
 ) -> None:
-    """Print a code with which a device enrolls: device-agent enroll URL. It is shown this once.
+    """Print a code with which a device enrolls: device-agent enroll URL. The code is shown only now.
 
     The identifier of a device that holds a valid token is refused, unless it comes again within ten minutes, or with
     --replace.
@@ -315,7 +323,7 @@ def invite(
     if qr:
         _print_qr(label)
     if config.mqtt.enabled and access.broker is not None:
-        complain(_FOR_MQTT)
+        complain(_BROKER_IS_BEHIND)
 
 
 @devices.command()
@@ -400,4 +408,4 @@ def _want_broker_update(config: GatewayConfig) -> None:
     if config.mqtt.enabled:
         with suppress(OSError):  # the line below says what to do by hand
             as_owner_of(config.state_dir, lambda: request_broker_update(config.state_dir))
-        complain(_FOR_MQTT)
+        complain(_BROKER_IS_BEHIND)

@@ -1,7 +1,7 @@
 """The HTTP front: the device paths of the specification. It passes on, and answers when the service has answered.
 
-Order of checks, as on the service: who is it, how much may it ask, which path, what is in it. A token opens the paths
-of its own device; for any other id the answer is the one for an id that does not exist, so that it reveals none.
+Order of checks, as on the service: token, limit, path, body. A token opens the paths
+of its own device; any other id is answered like one that does not exist, so that nobody learns which ids exist.
 Nothing of a body is read before the token is known.
 """
 
@@ -73,8 +73,9 @@ AT_ONCE: Final = 8
 """Requests of one device that may be under way: one poll and some more."""
 ENROLL_TRIES: Final = 30
 """Tries in a minute with one code, and tries with unknown codes from one address."""
-_SWEEP_S: Final = 0.5
 _KEY_CHARACTERS: Final = 255
+_TOO_MANY: Final = "too_many_requests"
+"""One caller is over the gateway's own limit; ``rate_limit_exceeded`` is the quota at the service."""
 _FAULTS_SHOWN: Final = 5
 _OWN: Final = frozenset({LONG_POLL, COMMAND_RESULTS, COMMAND_STATUS})
 _OF_THE_SERVICE: Final = frozenset({BATCH_SENSOR_DATA, IDEMPOTENCY_KEY, RECORDED_AT})
@@ -144,7 +145,7 @@ def _fault_of(error: Exception) -> Fault:
             text = f"This path has: {headers.get('Allow', 'no such method')}."
             return Fault(error.status_code, "method_not_allowed", text, headers=headers)
         case RateLimited():
-            text = "The quota of the gateway's key is used up; wait as Retry-After says."
+            text = "The service's quota for all devices together is used up; wait as Retry-After says."
             return _later(429, "rate_limit_exceeded", text, error.retry_after_s)
         case Unavailable():
             return _later(503, "service_unavailable", f"The service cannot take this now: {error}", error.retry_after_s)
@@ -161,8 +162,8 @@ def _fault_of(error: Exception) -> Fault:
 
 
 @dataclass(eq=False, slots=True)
-class RateLimit:
-    """Requests by key: so many in a minute, in an even flow after a burst, and so many at once.
+class RequestLimit:
+    """The gateway's own limit, beside the quota at the service: requests of a caller in a minute, and at the same time.
 
     Attributes:
         per_minute: 0 counts nothing.
@@ -208,8 +209,8 @@ class HttpApp:
         commands: has the open commands.
         tokens: says whose token it is.
         counts: what happened, by name.
-        rate: of requests, by device.
-        tries: to enroll, by code or address.
+        device_limit: of requests, by device.
+        enroll_limit: of tries to enroll, by code or address.
     """
 
     config: HttpConfig
@@ -220,12 +221,13 @@ class HttpApp:
     counts: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.rate = RateLimit(self.config.requests_per_minute, AT_ONCE)
-        self.tries = RateLimit(ENROLL_TRIES, AT_ONCE)
+        self.device_limit = RequestLimit(self.config.requests_per_minute, AT_ONCE)
+        self.enroll_limit = RequestLimit(ENROLL_TRIES, AT_ONCE)
         self._codes = Codes(self.tokens)
         self._instances = InstanceWatch()
         self._failure_log = FailureLog(_log, time.monotonic, REPEAT_AFTER_S)
         self._held: dict[asyncio.Event, str] = {}
+        self._tokens_version = -1
         self._is_closing = False
         self._app = Starlette(
             routes=[
@@ -245,11 +247,11 @@ class HttpApp:
         try:
             if scope["path"] not in {"/.well-known/device-service", "/enroll"}:
                 device_id = self._authenticate(Headers(scope=scope))
-                wait_s = self.rate.begin(device_id)
+                wait_s = self.device_limit.begin(device_id)
                 if wait_s:
                     device_id = ""
-                    text = "This device asks more often than the gateway lets it; wait as Retry-After says."
-                    raise _later(429, "rate_limit_exceeded", text, wait_s)
+                    text = "This device sends more requests than http.requests_per_minute; wait as Retry-After says."
+                    raise _later(429, _TOO_MANY, text, wait_s)
                 scope["device_id"] = device_id
             with contextlib.suppress(Exception):  # answered and logged by then
                 await self._app(scope, receive, self._finished(scope, send))
@@ -259,7 +261,7 @@ class HttpApp:
             await response(scope, receive, self._finished(scope, send))
         finally:
             if device_id:
-                self.rate.end(device_id)
+                self.device_limit.end(device_id)
 
     def release(self) -> None:
         """The front ends: held polls are answered now."""
@@ -267,18 +269,14 @@ class HttpApp:
         for event in self._held:
             event.set()
 
-    async def sweep(self) -> None:
-        """End the polls of tokens that are revoked meanwhile; for a task of its own."""
-        version = -1
-        while True:
-            await asyncio.sleep(_SWEEP_S)
-            with contextlib.suppress(sqlite3.Error):  # said by whoever needs the file
-                now = self.tokens.changed()
-                if now != version:
-                    version = now
-                    for event, token in self._held.items():
-                        if self.tokens.device_of(token) is None:
-                            event.set()
+    def end_revoked_polls(self) -> None:
+        """End held polls whose token was revoked by another process; to be called about once a second."""
+        version = self.tokens.changed()
+        if version != self._tokens_version:
+            self._tokens_version = version
+            for event, token in self._held.items():
+                if self.tokens.device_of(token) is None:
+                    event.set()
 
     # --- who is it ----------------------------------------------------------------------------------------------------
 
@@ -410,9 +408,9 @@ class HttpApp:
         code = self._codes.find(asked.secret.reveal())
         # Who has a code is not held up by strangers behind the same proxy or router.
         key = f"from {address}" if code is None else code.code_id
-        wait_s = self.tries.begin(key)
+        wait_s = self.enroll_limit.begin(key)
         if wait_s:
-            raise _later(429, "rate_limit_exceeded", "Too many tries to enroll; wait as Retry-After says.", wait_s)
+            raise _later(429, _TOO_MANY, "Too many tries to enroll; wait as Retry-After says.", wait_s)
         try:
             given = await enroll(self._codes, self.service, asked)
         except (AgentError, sqlite3.Error, OSError) as error:
@@ -421,7 +419,7 @@ class HttpApp:
                 fault.detail += " The code is as good as before."
             raise fault from None
         finally:
-            self.tries.end(key)
+            self.enroll_limit.end(key)
         _log.info("enroll=done device=%s identifier=%r from %s", given.device_id, asked.device_identifier, address)
         return JSONResponse({**given.model_dump(exclude={"token"}), "token": given.token.reveal()}, 201)
 

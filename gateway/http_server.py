@@ -8,7 +8,7 @@ import logging
 import resource
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 import uvicorn
@@ -34,8 +34,15 @@ class _Server(uvicorn.Server):
 
 
 @contextlib.asynccontextmanager
-async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[str]:
+async def serving(
+    app: HttpApp, config: HttpConfig, on_end: Callable[[asyncio.Task[None]], object] = lambda _task: None
+) -> AsyncIterator[str]:
     """Serve the application for the length of the block; where it listens, with the real port.
+
+    Args:
+        app: the application.
+        config: where it listens.
+        on_end: called if the server ends before the block does.
 
     Raises:
         ConfigurationError: the certificate or its key cannot be used.
@@ -63,21 +70,22 @@ async def serving(app: HttpApp, config: HttpConfig) -> AsyncIterator[str]:
             ssl_context_factory=None if tls is None else lambda _config, _default: tls,
         )
     )
-    tasks = [asyncio.ensure_future(each) for each in (server.serve([listener]), app.sweep())]
+    task = asyncio.create_task(server.serve([listener]), name="http")
     try:
-        while not server.started and not tasks[0].done():  # noqa: ASYNC110 - uvicorn has no event for it
+        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
             await asyncio.sleep(0.01)
-        if tasks[0].done():
+        if task.done():
             raise OSError("the HTTP server ended while it started")
         scheme = "http" if tls is None else "https"
         base_url = f"{scheme}://{authority(config.host, listener.getsockname()[1])}"
         _log.info("http=listening at %s", base_url)
+        task.add_done_callback(on_end)
         yield base_url
     finally:
-        tasks[1].cancel()
+        task.remove_done_callback(on_end)
         app.release()
         server.should_exit = True
-        await tasks[0]
+        await asyncio.wait({task})
         listener.close()
 
 

@@ -1,4 +1,4 @@
-"""How the side that is asked notices two agents of one identity; see :mod:`agent.wire.instances`."""
+"""How the gateway and the service notice two agents with one identity; see :mod:`agent.wire.instances`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SAID: Final = {
     OLDER_STATE: "its agent's state went back: a backup, a copied card, or a state directory that is lost at each boot",
     TWO_AGENTS: "two agents run under this one identity, so each command reaches two devices: was a card copied?",
 }
-# So long after the last change between two agents they still count as two.
+# Two agents are reported for this long after the last switch from one to the other.
 _TWO_FOR_S: Final = 600.0
 _EARLIER_MAX: Final = 8
 _DEVICES_MAX: Final = 100_000
@@ -31,7 +31,7 @@ class _Seen:
 
 
 class InstanceWatch:
-    """The side that is asked: remembers in memory which start of each device's agent asked last. For one thread."""
+    """Server side: remembers each device's last agent run, to detect clones and restored backups. For one thread."""
 
     def __init__(self) -> None:
         self._seen: OrderedDict[str, _Seen] = OrderedDict()

@@ -58,12 +58,12 @@ from gateway.tokens import Tokens
 
 _log = logging.getLogger(__name__)
 
-RECEIVE_MAXIMUM: Final = 1_000
-"""Messages that wait for the service at the same time: two full arrays, since each waits for its array to be full."""
+RECEIVE_MAXIMUM: Final = 2 * BATCH_MAX
+"""Messages that the broker sends before it waits for acknowledgements: one batch fills while another is sent."""
 SESSION_S: Final = 3600
-"""So long the broker keeps devices' messages for a gateway that is away, seconds."""
+"""How long the broker keeps devices' messages for a gateway that is away, seconds."""
 NOTICE_S: Final = 60.0
-"""How long a device is asked to hold readings back that cannot be handed over now, and how often, seconds."""
+"""How long a device is asked to hold readings back while the service takes none, and how often it is asked, seconds."""
 _RECONNECT_MAX_S: Final = 10.0  # one client, and all devices wait for it
 _RETRY_S: Final = 1.0
 _RETRY_MAX_S: Final = 30.0
@@ -78,7 +78,7 @@ _AWAY: Final = replace(_HERE, payload=encode(StatusMessage(status="offline")))
 
 
 def read_readings(raw: bytes) -> tuple[list[ReadingMessage], list[Refusal]]:
-    """Take a ``sensor-data`` message apart, item by item: a bad reading hides no good one, and nothing is raised."""
+    """The readings of a ``sensor-data`` message, each checked alone: a bad one spoils no other. Never raises."""
     try:
         value = parse_json(raw, max_bytes=BODY_BYTES)
     except InvalidMessage as error:
@@ -98,7 +98,7 @@ def read_readings(raw: bytes) -> tuple[list[ReadingMessage], list[Refusal]]:
 
 
 def read_result(raw: bytes) -> ResultMessage | Refusal:
-    """Take a result; a :class:`Refusal` says what is wrong with it."""
+    """The result in a message, or what is wrong with it."""
     try:
         value = parse_json(raw, max_bytes=BODY_BYTES)
     except InvalidMessage as error:
@@ -411,7 +411,7 @@ class MqttFront:
             self._published.pop(device_id, None)
 
     async def _take_back(self, device_id: str, vanished: set[str]) -> None:
-        """Send the device which of the commands that are open no more were canceled."""
+        """Tell the device which of the commands that are no longer open were canceled."""
         while self._session is not None:
             left = {each for each in vanished if not self.commands.has_concluded(device_id, each)}
             try:

@@ -154,7 +154,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedQuota:
-    """The key's quota by one answer. At least ``remaining`` or ``limit`` is known.
+    """The key's quota as one answer announces it; ``remaining`` or ``limit`` is known, or both.
 
     Attributes:
         remaining: requests left in this window; other users of the same key are counted in it.
@@ -178,7 +178,7 @@ def read_rate_limit(headers: Mapping[str, str]) -> AnnouncedQuota | None:
     policies = dict(_members(headers.get("ratelimit-policy", "")))
     members = list(_members(headers.get("ratelimit", "")))
     named = [
-        AnnouncedQuota(_number(found["r"]) or 0, _number(policies.get(name, {}).get("q")), _seconds(found.get("t")))
+        AnnouncedQuota(_number(found["r"]) or 0, _number(policies.get(name, {}).get("q")), _until(found.get("t")))
         for name, found in members
         if "r" in found
     ]
@@ -198,7 +198,7 @@ def read_rate_limit(headers: Mapping[str, str]) -> AnnouncedQuota | None:
 
 
 def _members(value: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Name and parameters of each member; what follows an ``=`` right after the name has the name ``=``."""
+    """Name and parameters of each member; for ``name=value`` the value is the parameter named ``=``."""
     for match in _MEMBER.finditer(value):
         rest = match[2].strip()
         parameters = {"=": rest[1:]} if rest.startswith("=") else {}
@@ -214,12 +214,7 @@ def _number(text: str | None) -> int | None:
     return None if match is None else int(match[0])
 
 
-def _seconds(text: str | None) -> float | None:
-    number = _number(text)
-    return None if number is None else min(float(number), _WINDOW_MAX_S)
-
-
-def _until(reset: str | None, date: str | None) -> float | None:
+def _until(reset: str | None, date: str | None = None) -> float | None:
     """Seconds until a reset; a time is compared with the answer's own ``Date``, since our clock may be wrong."""
     number = _number(reset)
     if number is None or number < _EPOCH_FROM:

@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 GATHER_S: Final = 0.5
 WAITING_MAX: Final = 20_000
-"""So many readings wait for the next array at most; beyond it devices are asked to send them again later."""
+"""Readings that may wait for the next array; a device that sends more is told to send them again later."""
 _STORED_KEYS_MAX: Final = 100_000
 _NO_PLACE_S: Final = 30.0
 _NO_DEVICE: Final = "device_not_found"
@@ -271,7 +271,7 @@ class Uplink:
     # --- once ---------------------------------------------------------------------------------------------------------
 
     async def _join(self, name: bytes, work: Coroutine[Any, Any, Value]) -> Value:
-        """Do something, or wait for it where it is under way; it continues even if the caller is cancelled."""
+        """Do this work, or wait for it when it is being done already; it goes on even if the caller is cancelled."""
         task = self._under_way.get(name)
         if task is None:
             task = self._under_way[name] = asyncio.ensure_future(work)
@@ -300,10 +300,10 @@ class Uplink:
 
 
 def _raise_unless_final(error: ErrorAnswer) -> None:
-    """Return where the service will never take these readings.
+    """Raise the error again, unless it says that the service will never take these readings.
 
     Raises:
-        ServiceError: it may take them later, or nobody knows.
+        ServiceError: it may take them later, or this is not known.
     """
     if isinstance(error, NotFound):
         if error.error != _NO_DEVICE:  # the address is wrong

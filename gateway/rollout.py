@@ -1,9 +1,9 @@
 """``device-gateway rollout``: a command for many devices in waves, each once the one before has done well.
 
 One SQLite file holds the plan and what has become of each device's command. A device is noted as ``sending`` before its
-command goes out and as ``sent`` after the answer, so that a process which is killed at any moment leaves one device of
-which it is not certain. Where the service takes idempotency keys, that command is sent again under the same key, which
-stores it once. Where it does not, the device is not sent a second one and counts as silent.
+command goes out and as ``sent`` after the answer. So when this process is killed, it is uncertain for one device at
+most whether it was sent the command. Where the service takes idempotency keys, that command is sent again under the
+same key, and is stored once. Where it does not, nothing is sent again, and the device counts as silent.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -336,7 +336,6 @@ class Rollout:
             self._look(results)
 
     def _send(self, row: sqlite3.Row, client: OperatorClient, *, has_keys: bool) -> None:
-        """Send a device its command."""
         plan, device_id = self.plan, row["device_id"]
         is_repeat = row["state"] == DeviceState.SENDING
         if is_repeat and not (has_keys and time.time() - row["sending_at"] < _KEY_GOOD_S):
@@ -351,8 +350,8 @@ class Rollout:
             if error.advice is Advice.DROP:
                 self._note(device_id, DeviceState.FAILED, reason=str(error))
                 return
-            is_certain = error.advice is Advice.REAUTHENTICATE or isinstance(error, RateLimited)  # that it has nothing
-            if is_certain and not is_repeat:
+            is_not_stored = error.advice is Advice.REAUTHENTICATE or isinstance(error, RateLimited)
+            if is_not_stored and not is_repeat:
                 self._note(device_id, DeviceState.PLANNED, sending_at=None)
             raise
         if sent.id is None:
@@ -361,8 +360,9 @@ class Rollout:
             self._note(device_id, DeviceState.SENT, command_id=sent.id, sent_at=time.time())
 
     def _look(self, results: Results) -> None:
-        """Note of the commands that were sent how they have ended; the next look makes up for one that fails."""
-        for row in self._rows("state = 'sent' ORDER BY random()"):  # so that none holds up the same others for ever
+        """Ask how the commands that were sent have ended; after an error the rest is asked for in the next look."""
+        # Each time in another order: a device for which the service always fails must not hide those behind it.
+        for row in self._rows("state = 'sent' ORDER BY random()"):
             try:
                 end = results.end_of(row["device_id"], row["command_id"])
             except NotFound as error:
@@ -388,7 +388,6 @@ class Rollout:
         return self._db.execute(query, (self._wave,)).fetchall()
 
     def _note(self, device_id: str, state: DeviceState, **columns: Any) -> None:
-        """Write down what has become of a device's command."""
         assigned = "".join(f", {name} = ?" for name in columns)
         query = f"UPDATE device SET state = ?{assigned} WHERE device_id = ?"  # noqa: S608 - names of columns
         self._db.execute(query, (state, *columns.values(), device_id))
@@ -463,17 +462,17 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, **given: Any) -> 
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup leaves it
             signal.signal(number, signal.default_int_handler)
-    with errors_end_it():
+    with errors_end_it(), ExitStack() as held:
         config = load(config_path)
         for limit in ("max_failed", "max_silent"):
             given[limit] = None if given[limit] is None else read_share(given[limit])
-        found = _resumed(config, given) if resume else None
+        found = _resumed(held, config, given) if resume else None
         with service_client(config.service, config.auth.credentials(os.environ)) as client:
             offers = extensions_of(client, config.service)
             results = Results(client, offers, config.service.dialect.dialect())
             if found is None:
                 plan, waves = _planned(offers, config, given)
-                found = Rollout(_path(config, plan.name), (plan, waves))
+                found = held.enter_context(Rollout(_path(config, plan.name), (plan, waves)))
                 complain(f"rollout {plan.name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
             code = _run(found, client, results, has_keys=IDEMPOTENCY_KEY in offers, as_json=as_json)
     raise SystemExit(code)
@@ -510,8 +509,8 @@ def _planned(offers: frozenset[str], config: GatewayConfig, given: dict[str, Any
     return plan, in_waves(name, read_lines(given["listed"], "--devices"), given["waves"] or "1,5%,25%,all")
 
 
-def _resumed(config: GatewayConfig, given: dict[str, Any]) -> Rollout:
-    """A rollout that was begun.
+def _resumed(held: ExitStack, config: GatewayConfig, given: dict[str, Any]) -> Rollout:
+    """A rollout that was begun; ``held`` closes it.
 
     Raises:
         ConfigurationError: there is none, or it is for another service.
@@ -522,7 +521,7 @@ def _resumed(config: GatewayConfig, given: dict[str, Any]) -> Rollout:
     fixed = [option for option, name in options.items() if given[name]]
     if fixed:
         raise click.UsageError(f"a rollout that goes on has its command and its devices: leave out {', '.join(fixed)}")
-    found = Rollout(_path(config, given["name"]))
+    found = held.enter_context(Rollout(_path(config, given["name"])))
     if found.plan.base_url != config.service.base_url:
         fault = f"this rollout was begun at {found.plan.base_url}, not at {config.service.base_url}"
         raise ConfigurationError([f"{fault}: use the configuration that it was begun with"], "rollout")
@@ -534,14 +533,13 @@ def _run(found: Rollout, client: OperatorClient, results: Results, *, has_keys: 
     """Carry it out and show its end, also when an error of the service ends it; the exit code."""
     reason: str | None = f"device-gateway rollout --resume --name {found.plan.name}"
     ended, code = "interrupted", EXIT_INTERRUPTED
-    with found:
-        try:
-            reason = found.run(client, results, has_keys=has_keys)
-            ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
-        except KeyboardInterrupt:
-            pass
-        finally:
-            _print_end(found, ended, reason, as_json=as_json)
+    try:
+        reason = found.run(client, results, has_keys=has_keys)
+        ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        _print_end(found, ended, reason, as_json=as_json)
     return code
 
 

@@ -49,9 +49,7 @@ WHO: Final = "gateway"
 _NOTE_USE_S: Final = 60.0
 _LOOK_S: Final = 1.0
 FIRST_ANSWER_S: Final = 3.0
-"""So long the service's first answer, which brings its clock, is waited for before devices are served."""
-MOST_STOP_S: Final = 15.0
-"""The longest that a stop in order takes."""
+"""How long devices are not served yet, while the service's first answer, which brings its time, is waited for."""
 
 
 @click.command()
@@ -69,8 +67,6 @@ def run(config_path: Path) -> None:
 
 
 class Gateway:
-    """One run of the gateway."""
-
     def __init__(self, config: GatewayConfig, environ: Mapping[str, str]) -> None:
         self._config = config
         self._environ = environ
@@ -128,8 +124,9 @@ class Gateway:
             registry.register(collector)
             held.callback(MetricsServer(registry, config.metrics.host, config.metrics.port).stop)
         held.push_async_callback(self._cancel)
-        self._start("discovery", service.keep_known())
-        # Devices are sent the service's clock, and a new one separates history from work by it.
+        if service.offered is None:
+            self._start("discovery", service.keep_known())
+        # The gateway gives devices the service's time; a new device uses it to tell old commands from new ones.
         until_s = time.monotonic() + FIRST_ANSWER_S
         while service.offered is None and not service.is_away and time.monotonic() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -137,14 +134,14 @@ class Gateway:
         self._start("events", commands.stream())
         app = HttpApp(config.http, service, uplink, commands, tokens)
         counts["http"] = app.counts
-        await held.enter_async_context(serving(app, config.http))
+        await held.enter_async_context(serving(app, config.http, self._ended))
         if config.mqtt.enabled:
             front = MqttFront(config.mqtt, service, uplink, commands, tokens)
             counts["mqtt"] = front.counts
             self._front = front
             held.push_async_callback(front.stop)
             front.start()
-        self._start("housekeeping", self._keep_house(tokens, commands))
+        self._start("housekeeping", self._keep_house(tokens, commands, app))
 
     def _end(self, reason: str, exit_code: int) -> None:
         if not self._ending.is_set():
@@ -159,11 +156,10 @@ class Gateway:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """A task that fails ends the process, to be started anew."""
-        if task.cancelled() or task.exception() is None:
-            return
-        _log.critical("%s=crashed report this as a bug", task.get_name(), exc_info=task.exception())
-        self._end(f"{task.get_name()} crashed", EXIT_CRASHED)
+        """No task ends by itself: if one does, so does the process, to be started again by the service manager."""
+        if not task.cancelled():
+            _log.critical("%s=crashed report this as a bug", task.get_name(), exc_info=task.exception())
+            self._end(f"{task.get_name()} crashed", EXIT_CRASHED)
 
     async def _cancel(self) -> None:
         for task in self._tasks:
@@ -171,8 +167,8 @@ class Gateway:
             with suppress(asyncio.CancelledError, Exception):
                 await task
 
-    async def _keep_house(self, tokens: Tokens, commands: Commands) -> None:
-        """Feed the service manager, write the status down, keep when tokens were used, forget who has gone."""
+    async def _keep_house(self, tokens: Tokens, commands: Commands, app: HttpApp) -> None:
+        """Feed the service manager, write the status, follow and note the tokens, forget devices that have gone."""
         noted_s = time.monotonic()
         interval_s = min(_LOOK_S, self._notifier.watchdog_interval_s or _LOOK_S)
         while True:
@@ -182,12 +178,17 @@ class Gateway:
             try:
                 tokens.follow()
                 tokens.note_first_use()
+                app.end_revoked_polls()
                 if time.monotonic() - noted_s >= _NOTE_USE_S:
                     noted_s = time.monotonic()
                     tokens.note_use()
                     commands.forget_unserved()
             except (ConfigurationError, sqlite3.Error) as error:
-                self._health.put("tokens", "unusable", f"what was read before stays in force, revoked too: {error}")
+                self._health.put(
+                    "tokens",
+                    "unusable",
+                    f"until it can be read again, revoked tokens still work: {error}",
+                )
             else:
                 self._health.put("tokens", "ok")
 

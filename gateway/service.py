@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 _CONNECT_MAX_S: Final = 5.0
 _AT_ONCE: Final = 16
-"""Requests of one kind under way; a service that is far away is asked that many things in each round trip."""
+"""Requests of one kind that are under way at the same time, so that a distant service does not slow everything down."""
 _SILENCE_S: Final = 35.0  # our service says something on its stream every 15 s
 _REFRESH_S: Final = 3600.0
 _LOOK_AGAIN_S: Final = 60.0
@@ -154,9 +154,9 @@ class Service:
         return extension in self.offered
 
     async def keep_known(self) -> None:
-        """Ask what the service offers, now and every hour; for a task of its own."""
+        """Ask what the service offers, now and every hour; a task, where the configuration does not say it."""
         failures = 0
-        while self.dialect.extensions is None:
+        while True:
             wait_s = 1.0
             try:
                 self.offered = await self._discover()
@@ -268,14 +268,14 @@ class Service:
 
     @property
     def is_away(self) -> bool:
-        """The last request got no answer that counts."""
+        """The last request got no valid answer."""
         return bool(self._trouble)
 
     def raise_if_away(self) -> None:
-        """Nothing is to wait for a service that is away.
+        """Let nothing wait for a service that is away.
 
         Raises:
-            Unavailable: it is, until its next trial.
+            Unavailable: it is away, and the next trial is not due yet.
         """
         left_s = self._not_before_s - time.monotonic()
         if self._trouble and left_s > 0:
@@ -288,7 +288,7 @@ class Service:
         return bool(self._trouble)
 
     def _judged(self, error: ServiceError, began_s: float, *, is_trial: bool) -> ServiceError:
-        """What the caller of a request gets for this error, by which the service is away, or answers."""
+        """The error for the caller; it also decides whether the service counts as away."""
         is_away = isinstance(error, TransportError | UnexpectedAnswer | Unauthorized | Forbidden)
         if is_away or (isinstance(error, ServerFault) and error.status in _AWAY):
             return self._failed(error, began_s, is_trial=is_trial)
@@ -359,7 +359,6 @@ class Service:
         headers: Mapping[str, str] | None = None,
         kind: Kind = Kind.COMMANDS,
     ) -> AsyncIterator[tuple[Answer, Page]]:
-        """The pages of a list."""
         walk = PageWalk(path, params, url_of(self._base_url, path))
         while not walk.done:
             answer = await self.request("GET", walk.target, kind, params=walk.params, headers=headers)
@@ -464,14 +463,13 @@ class Service:
             wait_s = self._products_at_s + _LOOK_AGAIN_S - time.monotonic()
             if wait_s > 0:
                 raise Unavailable(f"which product device {device_id} is of is looked up again", wait_s)
-            async for answer, page in self.pages(paths.DEVICES, {}):
+            async for _, page in self.pages(paths.DEVICES, {}):
                 for item in page.items:
                     try:
                         device = Device.model_validate(item)
                     except ValidationError:
                         continue
                     self._products[device.device_id] = device.product_id
-                del answer
             self._products_at_s = time.monotonic()
         product_id = self._products.get(device_id)
         if product_id is None:

@@ -23,7 +23,6 @@ import string
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -34,11 +33,11 @@ from agent.wire.secret import Secret
 
 FILE_NAME: Final = "tokens.db"
 OVERLAP_S: Final = 86_400.0
-"""How long a token from before is good beside the new one; it ends when the new one is used."""
+"""How long the old token stays good beside a new one; it ends earlier, as soon as the new one is used."""
 BROKER_MARK: Final = "broker-wanted"
 """A file that says that the broker lacks the newest tokens; ``device-gateway-broker.path`` waits for it."""
 PREFIX: Final = "dat_"
-"""Shows a person, and a search for leaked secrets, what it is."""
+"""Lets people, and programs that search for leaked secrets, recognise a token."""
 
 _ALPHABET: Final = string.ascii_letters + string.digits
 _RANDOM_CHARACTERS: Final = 32  # of 62 different ones: 190 bits
@@ -81,24 +80,9 @@ _VALID: Final = "revoked_at IS NULL AND (ends_at IS NULL OR ends_at > :now)"
 Value = TypeVar("Value")
 
 
-@dataclass(frozen=True, slots=True)
-class NewToken:
-    """A token at the only moment when it is known.
-
-    Attributes:
-        digest: what the gateway knows it by, see :func:`digest_of`.
-        password: the second half of a line in mosquitto's password file.
-    """
-
-    token: Secret
-    digest: bytes
-    password: str
-
-
-def make_token() -> NewToken:
-    """A new token out of 190 random bits."""
-    text = PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARACTERS))
-    return NewToken(Secret(text), digest_of(text), mosquitto_password(text, os.urandom(_SALT_BYTES)))
+def make_token() -> Secret:
+    """A new token out of 190 random bits; :meth:`Tokens.issue` makes it valid."""
+    return Secret(PREFIX + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM_CHARACTERS)))
 
 
 def digest_of(token: str) -> bytes:
@@ -191,7 +175,7 @@ def _make_tables(connection: sqlite3.Connection) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    """Which file this is; zeros for none."""
+    """Device and inode of the file; zeros for none."""
     try:
         status = path.stat()
     except OSError:
@@ -201,7 +185,7 @@ def _identity(path: Path) -> tuple[int, int]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All statements of the block, or none, as part of the transaction around it; it waits at its beginning alone."""
+    """All statements of the block, or none. Inside another transaction it is a part of that one."""
     if connection.in_transaction:
         yield
         return
@@ -261,11 +245,15 @@ class Tokens:
             self.connection.close()
             self.connection, self._file = fresh, _identity(self.path)
 
-    def issue(self, new: Mapping[str, NewToken]) -> None:
+    def issue(self, new: Mapping[str, Secret]) -> None:
         """Give each device a new token, all in one transaction; an old one stays good for :data:`OVERLAP_S` at most."""
         now_s = self.wall()
+        kept = [
+            (device_id, digest_of(token.reveal()), mosquitto_password(token.reveal(), os.urandom(_SALT_BYTES)))
+            for device_id, token in new.items()
+        ]
         with transaction(self.connection):
-            for device_id, token in new.items():
+            for device_id, digest, password in kept:
                 self.connection.execute(
                     "UPDATE token SET ends_at = MIN(COALESCE(ends_at, :at), :at) "  # noqa: S608 - constants
                     f"WHERE device_id = :device AND {_VALID}",
@@ -274,7 +262,7 @@ class Tokens:
                 self.connection.execute(
                     "INSERT INTO token (digest, device_id, number, password, created_at) "
                     "SELECT ?, ?, COALESCE(MAX(number), 0) + 1, ?, ? FROM token WHERE device_id = ?",
-                    (token.digest, device_id, token.password, now_s, device_id),
+                    (digest, device_id, password, now_s, device_id),
                 )
 
     def revoke(self, device_id: str) -> int:
@@ -307,7 +295,6 @@ class Tokens:
         return str(device_id)
 
     def serves(self, device_id: str) -> bool:
-        """Whether the device has a valid token."""
         return (
             self.connection.execute(
                 f"SELECT 1 FROM token WHERE device_id = :device AND {_VALID} LIMIT 1",  # noqa: S608 - constants
@@ -328,7 +315,6 @@ class Tokens:
         return at_s is None or at_s >= self._opened_s
 
     def device_ids(self) -> list[str]:
-        """The devices with a valid token."""
         rows = self.connection.execute(
             f"SELECT DISTINCT device_id FROM token WHERE {_VALID} ORDER BY device_id",  # noqa: S608 - constants
             {"now": self.wall()},
@@ -366,7 +352,7 @@ class Tokens:
         return [dict(zip(names, row, strict=True)) for row in cursor]
 
     def changed(self) -> int:
-        """Another number as soon as another process has changed something (``PRAGMA data_version``)."""
+        """A number that differs after another process has changed something (``PRAGMA data_version``)."""
         return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
 
     def note_first_use(self) -> None:
@@ -393,7 +379,6 @@ class Tokens:
         self._came.clear()
 
     def note_use(self) -> None:
-        """Write down when tokens were used last."""
         self.note_first_use()
         with transaction(self.connection):
             for digest, at_s in self._used.items():
@@ -401,7 +386,7 @@ class Tokens:
         self._used.clear()
 
     def _note(self, digest: bytes, at_s: float, *, ends_older: bool = True) -> None:
-        """Write down the use of a token; the older ones of its device are over by that."""
+        """Write down the use of a token, which ends the older ones of its device."""
         self.connection.execute("UPDATE token SET last_used_at = ? WHERE digest = ?", (at_s, digest))
         row = self.connection.execute("SELECT device_id, number FROM token WHERE digest = ?", (digest,)).fetchone()
         if ends_older and row is not None:

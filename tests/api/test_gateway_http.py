@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 import httpx
 import pytest
 
+from agent.wire.limits import IDENTIFIER_CHARACTERS
 from agent.wire.server import ALL_EXTENSIONS, COMMAND_RESULTS, COMMAND_STATUS, LONG_POLL, READING_KEYS
 from gateway.codes import Codes, Terms
 from gateway.config import HttpConfig
@@ -408,9 +409,10 @@ async def test_a_429_of_a_service_that_announces_no_quota_is_passed_on_with_its_
 
 async def test_one_device_that_floods_is_held_back_and_others_are_not(gateway, service):
     async with gateway(http={"requests_per_minute": 20}) as (bench, http), bench.client(bench.token["d2"]) as other:
-        bench.app.rate.monotonic = lambda: 0.0
-        statuses = [(await http.get("/devices/d1/commands")).status_code for _ in range(30)]
-        assert statuses.count(429) == 10
+        bench.app.device_limit.monotonic = lambda: 0.0
+        answers = [await http.get("/devices/d1/commands") for _ in range(30)]
+        refused = [error_of(answer) for answer in answers if answer.status_code != 200]
+        assert refused == [(429, "too_many_requests")] * 10, "and not as when the quota at the service is used up"
         assert (await other.get("/devices/d2/commands")).status_code == 200
         service.delay_s = 0.3
         answers = await asyncio.gather(*(other.get("/devices/d2/commands") for _ in range(AT_ONCE + 2)))
@@ -631,6 +633,8 @@ async def test_a_device_with_a_code_is_registered_and_gets_a_token_that_works(ga
         other = make_code(bench)
         assert error_of(await enroll(http, other)) == (409, "device_has_token"), "its token stays"
         assert (await enroll(http, other, "SN-3")).status_code == 201, "and the code is as good as before"
+        too_long = await enroll(http, other, "x" * (IDENTIFIER_CHARACTERS + 1))
+        assert error_of(too_long) == (400, "validation_error")
         for state in (make_code(bench, expires_s=-1.0), "0" * 12):
             assert error_of(await enroll(http, state))[0] == 403
         assert secret.encode() not in (bench.folder / "tokens.db").read_bytes()
@@ -677,7 +681,7 @@ async def test_two_devices_that_come_at_once_with_a_code_for_one_are_not_both_re
 
 async def test_strangers_with_wrong_codes_keep_nobody_out_who_has_one_behind_the_same_proxy(gateway):
     async with gateway() as (bench, _), bench.client() as http:
-        bench.app.tries.monotonic = lambda: 0.0  # however slow this machine is
+        bench.app.enroll_limit.monotonic = lambda: 0.0  # however slow this machine is
         statuses = [(await enroll(http, "0" * 12, f"SN-{n}")).status_code for n in range(ENROLL_TRIES + 3)]
         assert statuses == [403] * ENROLL_TRIES + [429] * 3
         secret = make_code(bench, count=40)
@@ -688,7 +692,7 @@ async def test_strangers_with_wrong_codes_keep_nobody_out_who_has_one_behind_the
 @pytest.mark.parametrize(("trusted", "refused"), [(("127.0.0.1",), 0), ((), 3)])
 async def test_behind_a_proxy_tries_are_counted_by_the_address_that_it_forwards(gateway, trusted, refused):
     async with gateway() as (bench, _):
-        bench.app.tries.monotonic = lambda: 0.0
+        bench.app.enroll_limit.monotonic = lambda: 0.0
         config = HttpConfig(port=0, trusted_proxies=trusted)
         async with serving(bench.app, config) as server, httpx.AsyncClient(base_url=server) as http:
             answers = [

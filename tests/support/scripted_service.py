@@ -182,13 +182,19 @@ class GatewayBench:
         """A new token for a device."""
         new = make_token()
         self.tokens.issue({device_id: new})
-        return new.token.reveal()
+        return new.reveal()
 
     def client(self, token: str | None = None) -> httpx.AsyncClient:
         """A device, with this token or none."""
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         transport = httpx.ASGITransport(self.app, client=("192.0.2.1", 1))
         return httpx.AsyncClient(transport=transport, base_url="http://gateway", headers=headers, timeout=60)
+
+
+async def _end_revoked_polls(bench: GatewayBench) -> None:
+    while True:
+        bench.app.end_revoked_polls()
+        await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
@@ -200,10 +206,10 @@ async def running_gateway(
     tasks = [
         asyncio.ensure_future(each)
         for each in (
-            bench.service.keep_known(),
+            *([] if bench.service.offered is not None else [bench.service.keep_known()]),
             bench.commands.poll(),
             bench.commands.stream(),
-            bench.app.sweep(),
+            _end_revoked_polls(bench),
         )
     ]
     while bench.service.offered is None and not bench.service.is_away:  # noqa: ASYNC110

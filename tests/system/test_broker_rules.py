@@ -45,7 +45,7 @@ class Site:
         new = {device_id: make_token() for device_id in device_ids}
         with Tokens(self.tokens) as file:
             file.issue(new)
-        return {device_id: token.token.reveal() for device_id, token in new.items()}
+        return {device_id: token.reveal() for device_id, token in new.items()}
 
     def write(self):
         return write_broker_config(self.settings, device_passwords(self.tokens.parent), GATEWAY, GATEWAY_PASSWORD)

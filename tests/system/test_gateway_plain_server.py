@@ -44,7 +44,7 @@ class Bench:
         token = make_token()
         with Tokens(state / TOKENS) as tokens:
             tokens.issue({"d1": token})
-        for name, text in {"token": token.token.reveal(), "api_key": "mk_1", "secret_key": "msk_1"}.items():
+        for name, text in {"token": token.reveal(), "api_key": "mk_1", "secret_key": "msk_1"}.items():
             (folder / name).write_text(text)
             (folder / name).chmod(0o600)
         config = {

@@ -90,7 +90,7 @@ class GatewayRig(Rig):
         token = make_token()
         with Tokens(state / TOKENS) as tokens:
             tokens.issue({self.device_id: token})
-        (self.folder / "token").write_text(token.token.reveal())
+        (self.folder / "token").write_text(token.reveal())
         (self.folder / "token").chmod(0o600)
         gateway = {
             "service": {"base_url": f"http://127.0.0.1:{self._port}", "timeout_s": 3},

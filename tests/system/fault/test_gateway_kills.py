@@ -151,7 +151,7 @@ def writing(rig: GatewayRig, count: int, pause_s: float) -> Iterator[Sequence[De
     rig.start_gateway()
     rig.wait_for_gateway()
     devices = [
-        (MqttDevice if number % 2 else HttpDevice)(rig, device_id, token.token.reveal(), pause_s)
+        (MqttDevice if number % 2 else HttpDevice)(rig, device_id, token.reveal(), pause_s)
         for number, (device_id, token) in enumerate(new.items())
     ]
     for device in devices:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.errors import Refused, TransportError, Unauthorized
+from agent.errors import Refused, ServerFault, TransportError, Unauthorized
 from agent.wire.models import CommandRecord
 from gateway.rollout import DeviceState, Plan, Rollout, in_waves, stop_reason, wave_sizes
 
@@ -83,6 +83,7 @@ class Played:
         refusals: device id -> errors before anything is stored.
         losses: device id -> errors after it was stored.
         away: errors when results are looked for.
+        broken: devices whose commands can never be looked at.
         ends: device id -> how its command has ended.
         stored: device id -> keys of the commands that were stored.
     """
@@ -90,6 +91,7 @@ class Played:
     def __init__(self, monkeypatch):
         self.now_s = 1_000.0
         self.refusals, self.losses, self.ends, self.stored, self.away = {}, {}, {}, {}, []
+        self.broken = set()
         clock = SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: self.now_s, sleep=self.sleep)
         monkeypatch.setattr("gateway.rollout.time", clock)
 
@@ -111,6 +113,8 @@ class Played:
         assert command_id == f"c-{device_id}"
         if self.away:
             raise self.away.pop()
+        if device_id in self.broken:
+            raise ServerFault(500)
         return self.ends.get(device_id)
 
     def roll(self, rollout, *, has_keys=True):
@@ -151,6 +155,13 @@ def test_a_wave_without_results_ends_after_its_time_and_the_next_one_does_not_be
         played.ends = dict.fromkeys("ab", GOOD)
         rollout.replan(timeout_s=600.0, max_failed=None)
         assert played.roll(rollout) is None
+
+
+def test_a_device_that_can_never_be_looked_at_does_not_hide_the_end_of_the_others(played, tmp_path):
+    played.ends, played.broken = {"b": GOOD}, {"a"}
+    with begin(tmp_path, ["a", "b"], max_silent=0.5, timeout_s=600.0) as rollout:
+        assert played.roll(rollout) is None
+        assert states(rollout) == {"a": "sent", "b": "succeeded"}
 
 
 def test_keys_that_are_refused_leave_the_device_to_be_sent_and_a_refused_command_has_failed(played, tmp_path):
