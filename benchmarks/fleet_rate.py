@@ -126,7 +126,7 @@ async def play(url: str, rate: float, seconds: float, folder: Path) -> None:
     names = tuple(f"d{number}" for number in range(DEVICES))
     recorder = Recorder()
     job = Job(
-        play=FleetWorkload,
+        workload_class=FleetWorkload,
         scenario=scenario,
         device_url=url,
         keys=keys,

@@ -282,8 +282,8 @@ class CommandEnds:
         name: of the command; empty for those that came to devices and that the run did not send.
         expect: how each had to end.
         sent: orders begun.
-        refused: orders that the service refused for good.
-        unanswered: orders that nobody knows the command of: no answer, or one without an id.
+        refused: orders that the service surely did not accept.
+        unanswered: orders that it may have accepted, under an id that is not known: no answer, or one without an id.
         ends: ``succeeded``, ``failed``, ``rejected``, ``expired``, ``open`` (not ended) -> how many.
     """
 

@@ -22,7 +22,7 @@ _SCENARIO = READER.validate_python({"scenario": "s", "fleet": {"devices": 1}, "p
 def a_job(text: str = "") -> Job:
     """A job of which only the name of its run counts."""
     return Job(
-        play=_unused, scenario=_SCENARIO, run=text, base_url="", keys=(), product_id="", offers=frozenset(),
+        workload_class=_unused, scenario=_SCENARIO, run=text, base_url="", keys=(), product_id="", offers=frozenset(),
         device_url="", device_offers=frozenset(), devices=range(0), device_ids=(), model_numbers=(), folder=Path("/s"),
     )  # fmt: skip
 

@@ -55,7 +55,7 @@ class DeviceDriver(ABC):
     @property
     def online(self) -> int:
         """Devices that are switched on and in touch with the target."""
-        return self.fleet.online - len(self.links.down)
+        return self.fleet.online - sum(self.device(index).is_on for index in self.links.down)
 
     def device(self, index: int) -> Device:
         """By its index in the fleet."""
@@ -156,7 +156,7 @@ class HttpDriver(DeviceDriver):
     ) -> None:
         super().__init__(fleet, links)
         self.engine = engine
-        self.send = partial(self.links.send, engine) if self.links.are_touched else engine.send
+        self.send = partial(self.links.send, engine) if self.links.has_faults else engine.send
         messages = HttpMessages(fleet.offers, fleet.dialect)
         self.devices = [
             HttpDevice(self, messages, fleet.first_index + number, member, head)

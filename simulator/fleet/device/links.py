@@ -1,11 +1,10 @@
-"""The devices' links, where a scenario takes them away or makes them bad: lost or slow.
+"""The devices' network links, where a scenario's faults cut them, slow them down, or lose messages.
 
-Losing the connection is not losing the power: the device lives on, what it has under way ends without an answer, and
-what is new does not get through. Only runs that do something to links send through this object.
+A device without a link keeps running: its requests under way end without an answer, and new ones fail. Only runs with
+faults send through this object.
 
-A request over HTTP meets a fault of the network by itself; over MQTT a device's connection does: what gets lost, or
-would not be taken for its token, **ends the connection**, and every further attempt to connect ends the same way until
-the fault is over. What is slow comes later.
+HTTP: a fault hits single requests. MQTT: a lost message or a wrong token closes the session; reconnects fail until the
+fault ends. A slow link delays either.
 """
 
 from __future__ import annotations
@@ -35,24 +34,24 @@ SESSION_ENDS: Final = {
     Fate.LOST: (Offline("unreachable", "the link loses what is sent: no answer came"), OutcomeClass.TIMEOUT),
     Fate.DOWN: (Offline("unreachable", DOWN), OutcomeClass.TRANSPORT),
 }
-"""Why a session with a broker ends, or does not begin, when this becomes of a message; and as what it counts."""
+"""Fate of an MQTT message: (error that ends the session, outcome recorded)."""
 
 
 class Links:
-    """Which devices have a link, and what faults do to it.
+    """Which devices have a link, and what faults do to what is sent over it.
 
     Args:
         fleet: whose links.
-        are_touched: something may be done to them in this run; else nothing is to be sent through here.
+        has_faults: the scenario has faults; without any, nothing needs to be sent through here.
 
     Attributes:
-        on_lost: called with the index of a device whose connection goes in this instant.
-        faults: these do something to everything that is sent; None for none.
+        on_lost: called with the index of a device that loses its link.
+        faults: applied to everything that is sent; None for none.
         down: devices without a link.
     """
 
-    def __init__(self, fleet: Fleet, *, are_touched: bool = False) -> None:
-        self.are_touched = are_touched
+    def __init__(self, fleet: Fleet, *, has_faults: bool = False) -> None:
+        self.has_faults = has_faults
         self.on_lost: Callable[[int], None] = lambda _device: None
         self.faults: ActiveFaults | None = None
         self.down: set[int] = set()
@@ -60,22 +59,21 @@ class Links:
         self._numbers: Counter[int] = Counter()  # of messages, by device
 
     def lose(self, device: int) -> None:
-        """The connection goes in this instant, and no other can be made."""
+        """Cut the device's connection; until :meth:`restore` it can make no other."""
         self.down.add(device)
         self.on_lost(device)
 
     def restore(self, device: int) -> None:
-        """Let the device connect again."""
         self.down.discard(device)
 
     def has_fault(self, device: int) -> bool:
-        """Whether what this device does not get out is the link's doing, and not the generator's."""
+        """Whether the device's link, and not the generator, is the reason that it cannot send now."""
         random = DeviceRandom(self._fleet.seed, device)
         now_s = self._fleet.monotonic()
         return device in self.down or (self.faults is not None and self.faults.has_link_fault(random, now_s))
 
     def passage(self, device: int, size_bytes: int) -> Passage:
-        """How the device's next message of this size gets through."""
+        """The fate and delay of the device's next message, of this size."""
         if device in self.down:
             return Passage(Fate.DOWN)
         if self.faults is None:
@@ -85,10 +83,10 @@ class Links:
         return self.faults.passage(random, self._numbers[device], self._fleet.monotonic(), size_bytes)
 
     def send(self, engine: Http1Engine, device: int, message: bytes, caller: Caller, timeout_s: float) -> None:
-        """Send one whole request, as far as the device's link lets it; arguments as of the engine's own ``send``."""
+        """Send a request through the device's link; arguments as of the engine's own ``send``."""
         now_s, passage = self._fleet.monotonic(), self.passage(device, len(message))
         if passage.fate is Fate.DOWN:
-            # Not from within: the caller expects its answer later.
+            # Through a timer: a caller expects its answer after ``send`` has returned.
             self._call_at(now_s, caller, partial(caller.failed, OutcomeClass.TRANSPORT, DOWN, None, now_s))
         elif passage.fate is Fate.LOST:
             end_s, reason = now_s + timeout_s, f"no answer within {timeout_s:g} s"
@@ -103,12 +101,12 @@ class Links:
                 engine.send(device, message, caller, timeout_s)
 
     def _call_at(self, at_s: float, caller: Caller, call: Callable[[], object]) -> None:
-        """Call it then, if the caller still wants an answer."""
+        """Call at ``at_s``, if the caller still wants an answer."""
         self._fleet.timers.at(at_s, lambda: call() if caller.is_wanted else None)
 
 
 class _Relay:
-    """Between a caller and the engine, where the link is slow: the request left the device earlier."""
+    """The caller of a delayed request: reports the time at which the request left the device, before the delay."""
 
     __slots__ = ("_caller", "_sent_s")
 
@@ -118,13 +116,10 @@ class _Relay:
 
     @property
     def is_wanted(self) -> bool:
-        """As the caller says."""
         return self._caller.is_wanted
 
     def answered(self, status: int, headers: Headers, body: bytes, _sent_s: float, now_s: float) -> None:
-        """The answer came."""
         self._caller.answered(status, headers, body, self._sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, _sent_s: float | None, now_s: float) -> None:
-        """No answer comes."""
         self._caller.failed(outcome, reason, self._sent_s, now_s)

@@ -192,7 +192,7 @@ class MqttDevice(Device):
             go: does it.
         """
         fleet, links, connection = self.fleet, self.driver.links, self._connection
-        if not links.are_touched:
+        if not links.has_faults:
             go()
             return
         passage = links.passage(self.index, size_bytes)

@@ -269,7 +269,7 @@ def last_record(run: Run, audit: AuditRecord | None) -> RunRecord:
         saturated=assessment.saturated,
         broken=(partial,) if partial and not is_explained else tuple(run.internal_errors),
         failures=tuple(failures),
-        held=tuple(summary.held for summary in summaries if summary.held),
+        held=tuple(summary.success_note for summary in summaries if summary.success_note),
     )
     judged = _judged(replace(measured(record, totals, read_seconds(run.folder.path)), reasons=reasons))
     if judged.verdict.word is VerdictStatus.FAILED and assessment.stood_still:

@@ -131,14 +131,14 @@ class Preparation:
         scenario, target = self.file.scenario, self.target
         if self.is_audited:
             self._keep_rules(provisioned)
-        play: Callable[[Job, Recorder], Workload] = FleetWorkload
+        workload_class: Callable[[Job, Recorder], Workload] = FleetWorkload
         device_ids, connections = [device.device_id for device in provisioned.devices], scenario.target.pool
         if isinstance(scenario, OnboardingScenario):
-            play = StormWorkload
+            workload_class = StormWorkload
             devices = map(scenario.fleet.identifier, range(scenario.fleet.devices))
             device_ids = [f"{device}-{self.run[:6]}" for device in devices]
         elif isinstance(scenario, BackfillScenario):
-            play, connections = BackfillWorkload, min(_BACKFILL_CONNECTIONS, connections)
+            workload_class, connections = BackfillWorkload, min(_BACKFILL_CONNECTIONS, connections)
         peer = self._peer(provisioned)
         if scenario.target.transport == "http_poll":  # although the service could hold the polls
             peer["device_offers"] -= {LONG_POLL}
@@ -154,7 +154,7 @@ class Preparation:
                 first_number=first_number_of(self.run),
             )
             yield Job(
-                play=play,
+                workload_class=workload_class,
                 scenario=scenario,
                 run=self.run,
                 began_s=self.began_ms / 1000,

@@ -1,7 +1,7 @@
 """Backfill: days of history at full speed (scenario kind ``backfill``), as a worker plays it.
 
-Each device's past is lived through in virtual time and handed over in its order, as arrays with the time of each
-reading. One request of a device is under way at a time; many devices are.
+The readings of each device's past are made in the order of time and sent as arrays, each with its time. A device has
+one request under way at a time; many devices send at once.
 
 Each run sends a history of its own, with its own numbers and idempotency keys.
 """
@@ -49,7 +49,7 @@ _HOUR_S: Final = 3600.0
 def history_of(
     signals: SignalSet, device: DeviceRandom, period_s: float, first_s: float, to_s: float
 ) -> Iterator[tuple[int, int, Mapping[str, float]]]:
-    """Every reading that a device would have made from its first one until before an instant, in the order of time.
+    """Every reading that a device would have made from ``first_s`` until before ``to_s``, in the order of time.
 
     Yields:
         Its number, from 1 without gaps; its time, epoch milliseconds; its values.
@@ -86,7 +86,7 @@ class BackfillWorkload:
         self._ledger: Ledger = self._file_ledger or Ledger()
         self._waiting = iter(range(len(job.device_ids)))
         self._under_way = 0
-        self._left = dict.fromkeys(range(len(job.device_ids)))  # devices whose history is not handed over
+        self._left = dict.fromkeys(range(len(job.device_ids)))  # devices whose history is not sent yet
         self._lanes: list[asyncio.Task[None]] = []
         self._sums: Counter[str] = Counter()  # of readings
         self._refusals: Counter[str] = Counter()  # devices, by what the service said
@@ -95,16 +95,16 @@ class BackfillWorkload:
         self._began_s = self._flushed_s = 0.0
 
     def begin(self, at_s: float) -> None:
-        """The first readings leave."""
+        """Start sending."""
         self._began_s = self._flushed_s = at_s
         lanes = range(min(self._job.connections, len(self._left)))
         self._lanes = [start_task(self._go_on(), f"backfill-{lane}") for lane in lanes]
 
     def enter_phase(self, index: int, at_s: float) -> None:
-        """Phases mean nothing to history: it goes as fast as it can."""
+        """No-op: history is sent as fast as possible, whatever the phase."""
 
     def gauges(self) -> Mapping[str, float]:
-        """``waiting_readings`` is an estimate until the last device's history was lived through."""
+        """``waiting_readings`` is an estimate until the last device has finished."""
         sums = self._sums
         answered = sums["accepted"] + sums["refused"]
         return {
@@ -123,7 +123,7 @@ class BackfillWorkload:
         return Leftover.of([name_of(first + number) for number in self._left])
 
     async def close(self) -> WorkloadSummary:
-        """Close every connection and file; what the whole part was."""
+        """Close every connection and file, and sum up this worker's part."""
         for lane in self._lanes:
             lane.cancel()
         await asyncio.gather(*self._lanes, return_exceptions=True)
@@ -154,7 +154,7 @@ class BackfillWorkload:
             del self._left[number]
 
     async def _hand_over(self, number: int) -> str:
-        """Send a device's history; why the service will not have some of it, which ends it, or nothing."""
+        """Send a device's history. A refusal ends it; its reason is returned, or nothing."""
         job, device = self._job, self._job.devices.start + number
         random, model = DeviceRandom(job.scenario.seed, device), self._models[job.model_numbers[number]]
         size = model.batch if BATCH_SENSOR_DATA in job.offers else 1
@@ -181,10 +181,12 @@ class BackfillWorkload:
         def goes_again(error: ServiceError) -> bool:
             if is_refused_for_good(error):
                 return False
-            if not is_refused(error):
+            if retries.attempt is Attempt.FIRST:
+                return True  # it never left
+            is_in_doubt = retries.attempt is Attempt.AMBIGUOUS
+            if is_in_doubt and not is_refused(error):
                 self._ledger.readings("unanswered", device, request.keys, self._run_s())
-            event: ReadingEvent = "resent" if retries.attempt is Attempt.AMBIGUOUS else "resent_after_refusal"
-            self._note("resent", event, device, request.keys)
+            self._note("resent", "resent" if is_in_doubt else "resent_after_refusal", device, request.keys)
             return True
 
         def read(answer: HttpAnswer) -> dict[int, str]:

@@ -39,13 +39,13 @@ class Job:
     """One worker's part of a run, pickled; of secrets it has the paths.
 
     Attributes:
-        play: makes what plays it: the class of the scenario's kind.
+        workload_class: of the scenario's kind.
         scenario: the whole one.
         run: identifies this run.
-        began_s: when it was prepared, seconds since the epoch.
+        began_s: when the run was prepared, seconds since the epoch.
         base_url: of the service.
         ca_file: the authorities that alone are trusted over TLS; None trusts the system's.
-        keys: those of the run. Each device has one of them; in what is no device's own request they take turns.
+        keys: those of the run. Each device uses one of them; other requests rotate through all.
         offers: the service's extensions.
         device_url: what the devices talk to: the service, or the gateway in front of it.
         device_offers: the extensions there.
@@ -59,7 +59,7 @@ class Job:
         connections: requests under way at once, where devices share connections.
     """
 
-    play: Callable[[Job, Recorder], Workload]
+    workload_class: Callable[[Job, Recorder], Workload]
     scenario: Scenario
     run: str
     base_url: str
@@ -83,23 +83,23 @@ class Job:
         """Build everything; called in the running loop. Nothing is sent yet.
 
         Raises:
-            AgentError: it cannot be played; the text goes to the coordinator.
+            AgentError: this job cannot be played here; the text goes to the coordinator.
         """
-        return self.play(self, recorder)
+        return self.workload_class(self, recorder)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkloadSummary:
-    """What a play adds to the run's record.
+    """What a worker's part of a run adds to the run's record.
 
     Attributes:
-        faults: what was broken on purpose, with the instants at which it was.
-        failures: what did not come out as the scenario says, one sentence each.
-        missed: what could not be written down; the audit is not complete then.
-        audit: of a play that reads back by itself; None where the coordinator does.
-        commands: how commands ended, one entry for each of the scenario's and one for those that it did not send.
-        extras: what a kind of its own found, by name.
-        held: what a kind of its own proved, for the verdict of a run in which all is well; empty for nothing.
+        faults: what was broken on purpose, and when.
+        failures: what did not end as the scenario demands, one sentence each.
+        missed: ledger entries that could not be written; the audit is incomplete then.
+        audit: of a workload that reads back by itself; None where the coordinator does.
+        commands: how commands ended, one entry for each of the scenario's and one for all that it did not send.
+        extras: further results of this kind of workload, by name.
+        success_note: what a passed run has proved, for its verdict; empty for nothing.
     """
 
     faults: tuple[Span, ...] = ()
@@ -108,12 +108,12 @@ class WorkloadSummary:
     audit: AuditRecord | None = None
     extras: Mapping[str, Any] = field(default_factory=dict)
     commands: tuple[CommandEnds, ...] = ()
-    held: str = ""
+    success_note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Leftover:
-    """What still waited when the time for draining was over.
+    """Devices that still had something to send when the time for draining was over.
 
     Attributes:
         names: of devices, a few.
@@ -125,12 +125,12 @@ class Leftover:
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Leftover:
-        """All of these devices."""
+        """Build it from the names of all these devices."""
         return cls(tuple(names[:_LATE_SHOWN]), len(names))
 
 
 class Workload(Protocol):
-    """One worker's part of a run. All of it happens on the worker's loop; times are on its monotonic clock."""
+    """One worker's part of a run. All calls come from the worker's loop; times are on its monotonic clock."""
 
     def begin(self, at_s: float) -> None:
         """The run begins at this instant, which may be a moment ahead."""
@@ -141,20 +141,20 @@ class Workload(Protocol):
         ...
 
     def gauges(self) -> Mapping[str, float]:
-        """What is the case now, such as ``online``; asked once a second."""
+        """Current values, such as ``online``; called once a second."""
         ...
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
-        """Take on nothing new, and return when nothing waits any more or the time is over.
+        """Start nothing new, and return when nothing waits any more, or at ``until_s``.
 
         Args:
             from_s: when the phases were over: what fell due before is not new.
-            until_s: when the time is over.
+            until_s: the deadline.
         """
         ...
 
     async def close(self) -> WorkloadSummary:
-        """Close every connection and file; the last word."""
+        """Close every connection and file, and sum up."""
         ...
 
 
@@ -168,11 +168,10 @@ _STAGES: Final[Mapping[str, Stage]] = {
 
 
 class Measurement(Observer):
-    """The observer of a worker (:class:`~simulator.fleet.device.model.Observer`): counts.
+    """A worker's observer (:class:`~simulator.fleet.device.model.Observer`): passes everything to the recorder.
 
     Attributes:
-        recorder: counts.
-        is_excused: whether what a device cannot send is its link's doing, and no fault of the generator's.
+        is_excused: whether a device's link, and not the generator, is the reason that it cannot send now.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -182,7 +181,7 @@ class Measurement(Observer):
 
     @property
     def errors(self) -> Mapping[str, Any]:
-        """Why exchanges were no good ones, for :class:`WorkloadSummary`'s extras."""
+        """Why exchanges failed, for :class:`WorkloadSummary`'s extras."""
         return {"errors": dict(self._sentences)} if self._sentences else {}
 
     def exchanged(
@@ -208,7 +207,7 @@ class Measurement(Observer):
         )
 
     def faulted(self, operation: str, device: int, sentence: str) -> None:
-        """Why an exchange was no good one, for a person. See :class:`~simulator.fleet.device.model.Observer`."""
+        """See :meth:`Observer.faulted`."""
         del device
         text = f"{operation}: {sentence}"[:_SENTENCE_CHARACTERS]
         if text in self._sentences or len(self._sentences) < _SENTENCES_KEPT:
@@ -218,20 +217,20 @@ class Measurement(Observer):
         """See :meth:`Observer.readings_ended`."""
         record = self.recorder.record
         for at_s in taken_s:
-            # Nothing was sent by this alone: it has no part in the send lag.
+            # This is no sending of its own, so it has no part in the send lag.
             record(READING_AGE, outcome, intended_s=at_s, sent_s=None, now_s=now_s)
 
     def readings_missed(self, count: int) -> None:
-        """The plan asked for them all the same. See :class:`~simulator.fleet.device.model.Observer`."""
+        """See :meth:`Observer.readings_missed`: the plan asked for them, so they count as intended."""
         self.recorder.intended += count
 
 
 class TrackedLedger(Ledger):
-    """A ledger that also notes where the commands are.
+    """A ledger that also tells the command tracker how far each command has come.
 
     Args:
         ledger: keeps everything.
-        commands: where the commands are.
+        commands: the tracker.
 
     Attributes:
         began_s: the run's begin on the monotonic clock: the ledger's times count from it.
@@ -242,7 +241,7 @@ class TrackedLedger(Ledger):
     def __init__(self, ledger: Ledger, commands: CommandTracker) -> None:
         self._ledger = ledger
         self._commands = commands
-        # Nothing is added to these: the ledger itself is called, since each reading calls them.
+        # The ledger's own methods, without a call in between: they run for each reading.
         self.reading_sent = ledger.reading_sent  # type: ignore[method-assign]
         self.readings = ledger.readings  # type: ignore[method-assign]
 
@@ -258,17 +257,17 @@ class TrackedLedger(Ledger):
 
 
 def _end_state(status: str, error: str | None) -> EndState:
-    """The end state for the sender of the command: one that reached its device too late has expired."""
+    """The end state as the sender sees it: a command that reached its device too late has expired."""
     is_late = status == OutcomeStatus.REJECTED and error is not None and error.partition(":")[0] == "expired"
     return EndState.EXPIRED if is_late else EndState(status)
 
 
 class MeasuredRequests:
-    """Asks the service, with keys that take turns, until it has answered for good; each sending is measured.
+    """Sends requests to the service and measures each sending. Rotates key pairs; retries until a final answer.
 
     Args:
         job: of the worker.
-        connections: that may be open at once.
+        connections: how many may be open at once.
         measurement: of the worker.
 
     Attributes:
@@ -283,7 +282,7 @@ class MeasuredRequests:
         self._measurement = measurement
 
     def client(self, offers: frozenset[str]) -> TargetClient:
-        """For what is asked beside the load, and is not measured."""
+        """A client for requests beside the load, which are not measured."""
         return TargetClient(self._pool, self._keys, offers)
 
     async def ask(
@@ -294,13 +293,13 @@ class MeasuredRequests:
         retries: Retries,
         device: int = 0,
     ) -> Result:
-        """Send a request until it is answered for good; the end of the run makes it an undelivered timeout.
+        """Send a request until a final answer; one that the end of the run cuts off counts as undelivered.
 
         Args:
             request: due at its ``intended_s``.
-            read: what an answer says; it raises for one that is no good one.
-            goes_again: whether it is sent again after this error, which ``retries`` knows already.
-            retries: of this request: its pauses, and what the service may have of it.
+            read: reads an answer; raises for one that is not good.
+            goes_again: whether to retry after this error, which is counted in ``retries`` already.
+            retries: of this request: its pauses, and whether the service may have it.
             device: that it is about, by its index in the fleet.
 
         Raises:
@@ -324,7 +323,7 @@ class MeasuredRequests:
     async def _send(
         self, request: Request, read: Callable[[HttpAnswer], Result], retries: Retries, due_s: float, device: int
     ) -> tuple[Result | ServiceError, bool]:
-        """Send it once; what came of it, and whether it left."""
+        """Send it once; the result, and whether it left."""
         self.count += 1
         headers = {**self._keys.headers(self.count), **request.headers}
         attempt, begun_s, cut_off = retries.attempt, time.monotonic(), None

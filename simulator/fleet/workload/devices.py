@@ -1,4 +1,4 @@
-"""A worker's devices as the scenario wants them: over HTTP or MQTT with the agent's core, or requests without them."""
+"""Builds a worker's devices: over HTTP or MQTT with the agent's core, or plain requests without them."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ from simulator.fleet.workload.base import Job
 from simulator.fleet.workload.requests import RequestDriver
 
 Devices = HttpDriver | MqttDriver | RequestDriver
-"""What plays the devices of a worker; all of them have the same methods."""
+"""The drivers of a worker's devices; all have the same methods."""
 
 
 def make_devices(job: Job, fleet: Fleet, members: Sequence[Member]) -> Devices:
-    """The devices as the scenario wants them.
+    """Build the driver that the scenario asks for.
 
     Args:
         job: of the worker.
@@ -49,10 +49,10 @@ def make_devices(job: Job, fleet: Fleet, members: Sequence[Member]) -> Devices:
     """
     scenario, first = job.scenario, fleet.first_index
     listed = scenario.target.source_addresses
-    sources = own_addresses(listed)  # each machine has its own of them
+    sources = own_addresses(listed)  # those that this machine has
     if listed and not sources:
         raise ConfigurationError([f"target.source_addresses: none of {', '.join(listed)} is there any more"], "target")
-    links = Links(fleet, are_touched=bool(scenario.faults))
+    links = Links(fleet, has_faults=bool(scenario.faults))
     tokens = [] if job.tokens is None else read_tokens(job.tokens, job.device_ids)
     if scenario.target.transport == "mqtt":
         broker = broker_of(job.broker_url, job.ca_file, sources)
@@ -64,7 +64,7 @@ def make_devices(job: Job, fleet: Fleet, members: Sequence[Member]) -> Devices:
     if tokens:
         credentials = [{"authorization": f"Bearer {token.reveal()}"} for token in tokens]
         heads = [RequestHead(origin, each) for each in credentials]
-    else:  # each device has a key pair that is its own of the whole fleet's
+    else:  # each device has one key pair, the same however many workers there are
         pairs = [RequestHead(origin, pair.headers()) for pair in read_keys(job.keys)]
         heads = [pairs[key_of(device, scenario.fleet.devices, len(pairs))] for device in job.devices]
     if isinstance(scenario, RequestsScenario):
@@ -73,10 +73,10 @@ def make_devices(job: Job, fleet: Fleet, members: Sequence[Member]) -> Devices:
 
 
 def broker_of(broker_url: str | None, ca_file: Path | None, sources: tuple[str, ...]) -> TargetAddress:
-    """Where sessions go, and from where; one TLS context for all of them, None for connections in the clear.
+    """Where sessions connect to, and from which addresses; with one TLS context for all where the URL is ``mqtts``.
 
     Raises:
-        ConfigurationError: the authority cannot be read.
+        ConfigurationError: ``ca_file`` cannot be read.
     """
     url = urlsplit(broker_url or "")
     if url.scheme != "mqtts":
@@ -84,12 +84,12 @@ def broker_of(broker_url: str | None, ca_file: Path | None, sources: tuple[str, 
     try:
         return TargetAddress(url.hostname or "", url.port or 8883, sources, trust_store(ca_file))
     except OSError as error:
-        fault = f"ca_file {ca_file}: it is no file with an authority to trust ({error})"
+        fault = f"ca_file {ca_file}: it has no certificate of an authority ({error}); name a PEM file with one"
         raise ConfigurationError([fault], "target") from None
 
 
 def read_tokens(path: Path, device_ids: Iterable[str]) -> list[Secret]:
-    """The tokens of these devices, out of the file of the whole fleet's that the coordinator wrote.
+    """The tokens of these devices, from the file that the coordinator wrote for the whole fleet.
 
     Raises:
         ConfigurationError: the file cannot be read, or lacks one.
@@ -105,8 +105,8 @@ def build_models(scenario: Scenario, folder: Path) -> tuple[DeviceModel, ...]:
     """The models of a scenario, in its order.
 
     Args:
-        scenario: that has them.
-        folder: relative paths start here.
+        scenario: with the models.
+        folder: where relative paths start.
 
     Raises:
         ConfigurationError: a file cannot be used.
@@ -121,7 +121,7 @@ def _build(settings: ModelSettings, scenario: Scenario, folder: Path) -> DeviceM
         raise ConfigurationError([f"model {settings.name}: {fault}" for fault in error.faults], "models") from None
     telemetry = settings.telemetry if isinstance(settings, ReadingModelSettings) else TelemetrySettings()
     poll = settings.poll if isinstance(settings, DeviceModelSettings) else PollSettings()
-    # Where the service holds the polls the core's own pace only counts when it cannot.
+    # Where the service holds polls, the core's own pace is used only when the service answers at once.
     is_held = scenario.target.transport != "http_poll"
     return DeviceModel(
         signals=signals,

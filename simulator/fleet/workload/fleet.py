@@ -1,4 +1,4 @@
-"""One worker's devices in a run: switched by the plan, measured, and written to the ledger."""
+"""One worker's devices in a run: switched by the plan, measured, and recorded in the ledger."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from simulator.watched import into_loop, start_task
 _AHEAD_S: Final = 2.0
 _TICK_S: Final = 0.5
 _OPEN: Final = frozenset({EventKind.COMMAND, EventKind.ARRIVAL})
-"""What comes at its time whatever the target does; a device's own requests wait for each other."""
+"""Events that happen at their time whatever the target does; a device's own requests wait for each other."""
 
 
 class FleetWorkload:
-    """Plays devices or requests: they are switched on and off, act when they are due, and suffer faults.
+    """Runs devices, or plain requests: switches them on and off, and applies the scenario's faults and commands.
 
     Args:
-        job: what to play.
-        recorder: counts.
+        job: what to do.
+        recorder: of the worker.
     """
 
     def __init__(self, job: Job, recorder: Recorder) -> None:
@@ -85,22 +85,22 @@ class FleetWorkload:
         self._heap = GcFreeze()  # before the run begins: it takes a moment, in which nothing could be sent
 
     def begin(self, at_s: float) -> None:
-        """The plan's events begin at ``at_s``."""
+        """Start the plan at ``at_s``."""
         self._fleet.began_s = self._ledger.began_s = self._faults.began_s = at_s
         self._faults.origin_s = time.time() + at_s - time.monotonic()
         self._switches.begin(self._feed.moved)
         self._task = start_task(self._keep_going(), "plan and ledger")
 
     def enter_phase(self, index: int, at_s: float) -> None:
-        """What comes behind a barrier has its time now, where the phase before this one waited at it."""
+        """Schedule what a barrier at the end of the phase before this one held back."""
         if not self._feed.enter(index, at_s - self._fleet.began_s):
             return
         self._switches.begin(self._feed.moved)
         if self._drained_from_s is None:
-            self._file(time.monotonic() - self._fleet.began_s + _AHEAD_S)  # what the phase begins with is due now
+            self._schedule_until(time.monotonic() - self._fleet.began_s + _AHEAD_S)  # its first events are due now
 
     def gauges(self) -> Mapping[str, float]:
-        """What is the case now, such as ``online``; asked once a second."""
+        """See :meth:`Workload.gauges`."""
         found = {**self._devices.figures(), "open_commands": float(len(self._commands) + self._operator.held)}
         if self._file_ledger is not None:
             counts = self._file_ledger.counts
@@ -109,9 +109,9 @@ class FleetWorkload:
         return found
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
-        """No new readings and commands; what fell due and what waits is handed over."""
+        """Make no new readings and commands; send what fell due and what waits."""
         self._drained_from_s = from_s
-        self._file(from_s - self._fleet.began_s)
+        self._schedule_until(from_s - self._fleet.began_s)
         self._agenda.keep(_OPEN, from_s - self._fleet.began_s)
         devices, operator = self._devices, self._operator
         devices.drain(from_s)
@@ -130,7 +130,7 @@ class FleetWorkload:
         return Leftover.of(list(map(self._job.scenario.fleet.identifier, devices.unsettled())))
 
     async def close(self) -> WorkloadSummary:
-        """Close every connection and file; what the whole part was."""
+        """Close every connection and file, and sum up."""
         self._is_over = True
         if self._task is not None:
             self._task.cancel()
@@ -146,7 +146,7 @@ class FleetWorkload:
         undeliverable = round(self._devices.figures().get("results_put_aside", 0.0))
         results = {"results": {"put_aside": undeliverable}} if undeliverable else {}
         return WorkloadSummary(
-            # Each worker knows this of the whole fleet: the first one reports it.
+            # Every worker knows this for the whole fleet; only the first one reports it.
             faults=() if self._job.devices.start else self._switches.truths(),
             failures=tuple(self._operator.failures()),
             missed=self._file_ledger.close() if self._file_ledger is not None else 0,
@@ -155,9 +155,9 @@ class FleetWorkload:
         )
 
     def _count_unsent(self) -> None:
-        """What fell due and never went out was intended all the same."""
+        """Count events that fell due and were never sent as intended and undelivered."""
         until_s = time.monotonic() if self._drained_from_s is None else self._drained_from_s
-        self._file(until_s - self._fleet.began_s)
+        self._schedule_until(until_s - self._fleet.began_s)
         self._agenda.keep(_OPEN, until_s - self._fleet.began_s)
         self._recorder.intended += len(self._agenda.events)
         self._recorder.undelivered += len(self._agenda.events)
@@ -165,23 +165,23 @@ class FleetWorkload:
     # --- the plan's events --------------------------------------------------------------------------------------------
 
     async def _keep_going(self) -> None:
-        """Keep the agenda filled, hand over the ledger's rows, and note commands that expired at the service."""
+        """Twice a second: fill the agenda, flush the ledger, and note commands that expired at the service."""
         while True:
             now_s = time.monotonic()
             if self._drained_from_s is None:
-                self._file(now_s - self._fleet.began_s + _AHEAD_S)
+                self._schedule_until(now_s - self._fleet.began_s + _AHEAD_S)
             if self._commands.expire(now_s - EXPIRY_MARGIN_S):
                 self._news.set()
             if self._file_ledger is not None:
                 self._file_ledger.flush()
             await asyncio.sleep(_TICK_S)
 
-    def _file(self, horizon_s: float) -> None:
-        """The events until then; while a barrier waits until now, since it may open at any time."""
+    def _schedule_until(self, horizon_s: float) -> None:
+        """Schedule the plan's events before ``horizon_s``, as far as no barrier holds them back."""
         self._agenda.add(self._feed.take(horizon_s))
 
     def _happen(self, event: Event) -> None:
-        """An event's time has come."""
+        """Carry out an event of the plan."""
         if self._is_over:
             return
         due_s, switches = self._fleet.began_s + event.time_s, self._switches

@@ -1,7 +1,7 @@
 """Plain requests over HTTP as devices make them (scenario kind ``requests``), without devices: no retry, no outbox.
 
-Every body is made for its request (device id, sequence number, time, signals); nothing is sent twice. They are open
-arrivals: each is sent when the plan has it, whatever the target does.
+Every body is made for its request (device id, sequence number, time, signals); nothing is sent twice. Arrivals are
+open: each is sent at its planned time, whatever the target does.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simulator.fleet.signals import DeviceRandom
 
 _GOOD_BEGINNINGS: Final = frozenset({b"", b"{", b"["})
 _CLEAR: Final = frozenset({OutcomeClass.OK, OutcomeClass.REFUSED, OutcomeClass.LIMITED})
-"""Outcomes after which it is known whether the service has what was sent."""
+"""Outcomes after which it is certain whether the service has what was sent."""
 _EVENTS: Final[Mapping[OutcomeClass, ReadingEvent]] = {OutcomeClass.OK: "accepted", OutcomeClass.REFUSED: "refused"}
 
 
@@ -41,8 +41,8 @@ class RequestDriver:
         links: of the devices.
 
     Attributes:
-        is_over: the run is over: what is under way never ended.
-        undelivered: open arrivals that were under way when the run was over.
+        is_over: the run is over: what is under way counts as a timeout.
+        undelivered: requests that were under way when the run was over.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class RequestDriver:
         self.is_over = False
         self.undelivered = 0
         self._engine = engine
-        self._send = partial(links.send, engine) if links.are_touched else engine.send
+        self._send = partial(links.send, engine) if links.has_faults else engine.send
         self._members = members
         self._heads = heads
         self._arrivals = arrivals
@@ -70,14 +70,14 @@ class RequestDriver:
         self._random = [DeviceRandom(fleet.seed, fleet.first_index + number) for number in range(len(members))]
         self._sequences = [0] * len(members)
 
-    # --- as drivers of devices have it --------------------------------------------------------------------------------
+    # --- the same methods as DeviceDriver -----------------------------------------------------------------------------
 
     def switch_on(self, device: int) -> None:
-        """A device counts from now on; the plan's arrivals go by it."""
+        """Count a device as online; arrivals do not depend on it."""
         self._online.add(device)
 
     def switch_off(self, device: int) -> None:
-        """Take a device out of those that are on."""
+        """Count a device as offline."""
         self._online.discard(device)
 
     def _link_lost(self, device: int) -> None:
@@ -87,37 +87,36 @@ class RequestDriver:
             sending.failed(OutcomeClass.TRANSPORT, DOWN, now_s, now_s)
 
     def drain(self, from_s: float) -> None:
-        """Nothing reads here, and requests under way are waited for whenever they fell due."""
+        """No-op: no sensors to stop; :meth:`has_settled` waits for all requests."""
 
     def unsettled(self) -> list[int]:
-        """Devices whose requests are under way, which end by themselves."""
+        """Devices with a request under way."""
         return list({sending.device for sending in self._under_way})
 
     def has_settled(self) -> bool:
-        """Whether no request is under way."""
         return not self._under_way
 
     def figures(self) -> Mapping[str, float]:
-        """What is the case now."""
+        """Current values, by name."""
         return {
             "online": float(len(self._online)),
-            "waiting_readings": float(len(self._under_way)),
+            "waiting_readings": float(sum(bool(sending.request.keys) for sending in self._under_way)),
             "connections": float(self._engine.connections),
         }
 
     async def close(self) -> int:
-        """Close every connection; how many open arrivals were still without an answer."""
+        """Close every connection; the number of requests that were still without an answer."""
         self.is_over = True
         await self._engine.close()
         now_s = self.fleet.monotonic()
-        for sending in list(self._under_way):  # what a link lost
+        for sending in list(self._under_way):  # lost on their link: the engine does not know them
             sending.failed(OutcomeClass.TIMEOUT, RUN_OVER, now_s, now_s)
         return self.undelivered
 
     # --- requests -----------------------------------------------------------------------------------------------------
 
     def arrive(self, stream: int, device: int, due_s: float) -> None:
-        """Send a request of one of the scenario's open arrivals, due at that time on the monotonic clock."""
+        """Send one request of a stream of arrivals, due at ``due_s`` on the monotonic clock."""
         kind, place = self._arrivals[stream].operation, device - self.fleet.first_index
         device_id, head = self._members[place].device_id, self._heads[place]
         taken_s = self.fleet.monotonic()
@@ -134,7 +133,7 @@ class RequestDriver:
         self._send(device, message, sending, self.fleet.timeout_s)
 
     def ended(self, sending: _Sending, outcome: OutcomeClass, fault: str, sent_s: float | None, now_s: float) -> None:
-        """Write down what became of a request, measure it, and forget it."""
+        """Record the end of a request in the ledger and the measurement, and forget it."""
         fleet, request, device = self.fleet, sending.request, sending.device
         if keys := request.keys:
             fleet.observer.readings_ended((sending.taken_s,), outcome, now_s)
@@ -149,7 +148,7 @@ class RequestDriver:
         fleet.on_news()
 
     def _reading(self, place: int, device: int, now_s: float) -> Reading:
-        """The next reading of a device, which is written down as sent; its key is its number on this device."""
+        """The next reading of a device, recorded as sent; its key is its number on this device."""
         fleet, wall_s = self.fleet, self.fleet.wall()
         self._sequences[place] += 1
         sequence = self._sequences[place]
@@ -186,7 +185,7 @@ class _Sending:
         self._driver.ended(self, outcome, fault, sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No answer; one that ends with the run counts as a timeout."""
+        """See :class:`~simulator.fleet.engine.http_answers.Caller`; cut off by the run's end, it is a timeout."""
         driver = self._driver
         if driver.is_over:
             driver.undelivered += 1

@@ -138,10 +138,10 @@ class StormWorkload:
         if decided < len(races):
             failures.append(f"{len(races) - decided} of {len(races)} races were won by nobody or by both")
         numbers = {"labels": len(journeys), "races": len(races), "races_decided": decided}
-        held = f"of {len(races):,} labels that two people wanted, each went to exactly one" if races else ""
+        note = f"of {len(races):,} labels that two people wanted, each went to exactly one" if races else ""
         audit = judge_storm(journeys, listed, complete=complete)
         extras = {STORM: numbers, **self._measurement.errors}
-        return WorkloadSummary(failures=tuple(failures), audit=audit, extras=extras, held=held)
+        return WorkloadSummary(failures=tuple(failures), audit=audit, extras=extras, success_note=note)
 
     async def _arrive(self) -> None:
         """Labels at the scenario's rate, whatever the target does."""

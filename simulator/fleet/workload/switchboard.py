@@ -1,4 +1,4 @@
-"""What happens to a worker's devices: the plan's events at their times, and power and links, which faults take, too."""
+"""The plan's events at their times, and the power and links of a worker's devices, which plan and faults switch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Thing = Literal["power", "link"]
 
 
 class Agenda(Timer):
-    """Calls for each event at its time, one for each time that the timer fires: so many fire in a turn of the loop.
+    """Calls ``happen`` for each event at its time; one event each time the timer fires, so that none holds up the loop.
 
     Args:
-        fleet: with the timers, and the run's begin, from which events count.
+        fleet: with the timers, and the run's begin, from which the times of events count.
         happen: called with each event.
 
     Attributes:
-        events: that have not happened yet, in the order of time.
+        events: still to come, in the order of time.
     """
 
     __slots__ = ("_fleet", "_happen", "events")
@@ -39,17 +39,16 @@ class Agenda(Timer):
         self.events: deque[Event] = deque()
 
     def add(self, events: Iterable[Event]) -> None:
-        """These events are to happen, too; none of them before those that are there already."""
+        """Append events; none of them may be due before those that are there already."""
         self.events.extend(events)
         self._wait()
 
     def keep(self, kinds: Container[int], before_s: float) -> None:
-        """Drop all events but those of some kinds that are due before a time; seconds since the run's begin."""
+        """Drop all events but those of these kinds that are due before ``before_s``, seconds since the run's begin."""
         self.events = deque(event for event in self.events if event.kind in kinds and event.time_s < before_s)
         self._wait()
 
     def fire(self) -> None:
-        """The first event's time has come."""
         event = self.events.popleft()
         self._wait()
         self._happen(event)
@@ -61,14 +60,14 @@ class Agenda(Timer):
 
 
 class Switchboard:
-    """Counts for each device what takes its power or its link, and begins the faults of a scenario.
+    """Counts for each device the causes that keep it without power or link, and starts the scenario's faults.
 
-    Before the run the plan has the power of all.
+    At first every device is off; the plan is the one cause.
 
     Args:
         scenario: with the faults.
-        active: told of each fault as soon as its time is certain.
-        devices: whose power and links are taken.
+        active: gets each fault as soon as its time is certain.
+        devices: whose power and links are switched.
         fleet: what they have in common.
         range_of: the worker's devices.
     """
@@ -81,13 +80,13 @@ class Switchboard:
         self._devices = devices
         self._fleet = fleet
         self._range = range_of
-        self._is_over = False  # faults strike no more
-        self._begun: dict[int, Fault] = {}  # by place in the scenario
+        self._is_over = False  # nothing is switched any more
+        self._begun: dict[int, Fault] = {}  # by position in the scenario
         self._without: dict[Thing, Counter[int]] = {"power": Counter(range_of), "link": Counter()}
         self._never_on = set(range_of)
 
     def take(self, thing: Thing, device: int) -> None:
-        """One more cause to be without it."""
+        """Add a cause to be without power or link; the first one takes it away."""
         if self._is_over:
             return
         without = self._without[thing]
@@ -96,7 +95,7 @@ class Switchboard:
             (self._devices.switch_off if thing == "power" else self._devices.links.lose)(device)
 
     def give_back(self, thing: Thing, device: int) -> None:
-        """One cause is over; the device has it again when it was the last."""
+        """Remove a cause; with the last one the device gets its power or link back."""
         if self._is_over:
             return
         without = self._without[thing]
@@ -108,11 +107,11 @@ class Switchboard:
             (self._devices.switch_on if thing == "power" else self._devices.links.restore)(device)
 
     def begin(self, moved: Callable[[float], float | None]) -> None:
-        """Begin the faults whose time has become certain; those behind a barrier wait until it opens.
+        """Schedule the faults whose time is certain; those behind a barrier wait until it opens.
 
         Args:
-            moved: when that is in this run which the scenario has at a time, both since the run's begin; None while
-                that may change.
+            moved: maps a time of the scenario to its time in this run, both since the run's begin; None while a barrier
+                may still move it.
         """
         new = dict[int, Fault]()
         for number, fault in enumerate(self._scenario.faults):
@@ -128,17 +127,17 @@ class Switchboard:
                 self._fleet.timers.for_each(self._range, partial(self._strike, begun, begun.takes, now_s))
 
     def truths(self) -> tuple[Span, ...]:
-        """What each fault did to which devices of the whole fleet."""
+        """What each fault did, and to which devices of the whole fleet."""
         seed, fleet = self._scenario.seed, self._scenario.fleet
         names = [fleet.identifier(index) for index in range(fleet.devices)]
         return tuple(fault.truth(seed, names) for fault in self._played())
 
     def stop(self) -> None:
-        """Faults strike no more."""
+        """Let faults and plan switch nothing any more."""
         self._is_over = True
 
     def end(self) -> None:
-        """Give power and link to every device without, so that what it holds can be handed over; some in a turn.
+        """Give every device its power and link back, so that it can send what it holds; some in each turn of the loop.
 
         One that was never on holds nothing, and stays off.
         """
@@ -152,7 +151,7 @@ class Switchboard:
         return [self._begun[number] for number in sorted(self._begun)]
 
     def _strike(self, fault: Fault, thing: Thing, after_s: float, device: int) -> None:
-        """File the first time of this device without power or link that ends after a time, and then the next one."""
+        """Schedule the device's next outage that ends after ``after_s``, then itself again."""
         found = fault.away(DeviceRandom(self._scenario.seed, device), after_s)
         if found is not None and not self._is_over:
             (begin_s, end_s), began_s, at = found, self._active.began_s, self._fleet.timers.at

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 from collections import Counter
+from contextlib import closing
 
 import pytest
 from pydantic import TypeAdapter
@@ -13,7 +15,7 @@ from agent.wire.encoding import parse_time
 from simulator.fleet.faults import AnyFault, AnyLinkFault
 from simulator.fleet.record import VerdictStatus
 from tests.support.virtual_fleet.scenarios import CONTEXTS, Looker, frozen, limited, merged, write_files
-from tests.support.virtual_fleet.service import CUT, CUT_LATE, NEVER, NOBODY, Sent
+from tests.support.virtual_fleet.service import CUT, CUT_LATE, NEVER, NOBODY, UNREACHABLE, Sent
 from tests.support.virtual_fleet.virtual_time import EPOCH_S
 
 CORE = ("core-poll", "core-hold", "core-mqtt")
@@ -114,6 +116,21 @@ def test_phases_switch_devices_on_step_by_step_and_take_their_power(looker):
     assert min(online[6:10]) < DEVICES == online[11]
 
 
+def test_devices_that_are_off_and_without_a_link_are_not_online_and_count_once(looker):
+    phases = [{"name": "up", "kind": "ramp", "duration_s": 12}]
+    faults = [{"kind": "blackout", "at_s": 2, "duration_s": 4}]
+    online = looker({**CONTEXTS["core-poll"], "phases": phases, "faults": faults}).run.online
+    assert online[2:5] == [0, 0, 0]
+    assert online[6:12] == sorted(online[6:12])
+    assert 0 < online[6] < DEVICES == online[11]
+
+
+def test_polls_under_way_are_no_readings_that_wait(looker):
+    load = {"arrivals": [{"operation": "poll"}], "target": {"timeout_s": 60}}
+    seconds = looker(merged(CONTEXTS["requests"], load), frozen).run.seconds
+    assert {second.gauges.get("waiting_readings", 0.0) for second in seconds} == {0.0}
+
+
 def test_a_seed_plays_the_same_twice_and_another_one_something_else(looker, tmp_path):
     again = Looker(tmp_path / "again")
     again.folder.mkdir()
@@ -144,6 +161,32 @@ def test_history_that_got_no_good_answer_goes_again_and_is_told_apart_by_what_ca
     posts = run.record.operations["http.sensor_data"]
     told = {str(name): (tally.count - tally.first_attempts, tally.resends_ambiguous) for name, tally in posts.items()}
     assert told == {"ok": (1, 1), "limited": (1, 1), "server_error": (1, 0)}
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome", "resent"),
+    [
+        ((200, {"accepted": 3, "errors": []}), "unexpected", 10),
+        ((200, {"accepted": "all", "errors": ["some"]}), "unexpected", 10),
+        (UNREACHABLE, "transport", 0),
+    ],
+    ids=["wrong count", "unreadable", "never left"],
+)
+def test_history_whose_answer_tells_nothing_goes_again_and_what_never_left_is_no_resend(
+    looker, answer, outcome, resent
+):
+    answers = iter([answer])
+
+    def unsteady(sent: Sent):
+        return next(answers, None) if sent.operation == "POST /sensor-data" else None
+
+    run = looker(merged(CONTEXTS["history"], {"target": {"connections": 1}}), unsteady).run
+    assert run.count("http.sensor_data", outcome) == 1
+    assert run.record.extras["backfill"]["resent"] == resent
+    with closing(sqlite3.connect(looker.folder / "scenario-0" / "run" / "run.sqlite")) as database:
+        (unanswered,) = database.execute("SELECT count(*) FROM answers WHERE kind = 'unanswered'").fetchone()
+    assert unanswered == resent
+    assert run.record.audit.readings.accepted == run.record.audit.readings.stored == 60
 
 
 def test_an_onboarding_storm_registers_every_label_once_and_decides_each_race(looker):

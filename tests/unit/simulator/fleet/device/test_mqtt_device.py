@@ -30,7 +30,7 @@ class Broker:
         self.opened = 0
         fleet = a_fleet(self.clock, ledger=self.ledger, observer=self.observer)
         fleet.chance = lambda: 0.9
-        links = Links(fleet, are_touched=delay_s > 0)
+        links = Links(fleet, has_faults=delay_s > 0)
         links.passage = lambda *_: Passage(delay_s=delay_s)
         self.driver = MqttDriver(self, fleet, [Member(ID, "product", DeviceModel(interval_s=10.0))], links=links)
         self.driver.switch_on(0)

@@ -27,7 +27,7 @@ def order(tmp_path):
             return next(left, None) if sent.operation == "POST /commands/send" else None
 
         commands = [{"payload": {"command": "ping"}, "rate_per_s": 0.1}]
-        more = {"commands": commands, "drain_s": 200, "target": {"dialect": {"extensions": sorted(offers)}}}
+        more = {"commands": commands, "drain_s": 300, "target": {"dialect": {"extensions": sorted(offers)}}}
         return Looker(tmp_path)(merged(CONTEXTS["core-poll"], more), trouble).run
 
     return perform
@@ -78,6 +78,19 @@ def test_an_order_that_cannot_go_again_or_goes_again_in_vain_is_in_doubt(order, 
     (ping, _) = run.record.commands
     assert (ping.sent, ping.refused, ping.unanswered) == (1, 0, 1)
     assert run.record.audit.commands.ambiguous == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [(LIMITED, "1 commands were refused: 429 rate_limited"), (UNREACHABLE, "1 commands never left: ")],
+)
+def test_an_order_that_is_given_up_and_surely_did_not_arrive_is_in_no_doubt(order, answer, reason):
+    run = order([answer] * 100)
+    (ping, _) = run.record.commands
+    assert (ping.sent, ping.refused, ping.unanswered) == (1, 1, 0)
+    assert run.record.audit.commands is None
+    assert run.record.verdict.sentences[0].startswith(reason)
+    assert run.record.duration_s < 280, "the drain does not wait for a command that cannot come"
 
 
 def test_an_order_that_is_refused_is_not_sent_again(order):
