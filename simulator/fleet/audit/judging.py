@@ -37,7 +37,7 @@ from simulator.fleet.record import DeviceFinding
 OFF_S: Final = 2 * DATE_RESOLUTION_S
 """A device that goes by the service's ``Date`` is never further off than this."""
 _QUICKEST: Final = 0.05
-"""This share of the readings came so quickly that what they took is no part of how far two clocks are apart."""
+"""The quickest readings, this share of all, took next to no time: they show how far two clocks are apart."""
 
 STORED_SCHEMA: Final = """
 DROP TABLE IF EXISTS stored;
@@ -162,7 +162,7 @@ _COMMAND_FINDINGS: Final = {
             OR (reported AND result <> listed_result) OR NOT instr(outcomes, kept_state) OR (
             commands_read AND :all_whole AND (ordered_ms IS NOT NULL OR received_ms IS NOT NULL)
             AND instr(:result_states, ',' || state || ',') AND NOT instr(outcomes, state))""",
-    # As many as got no answer, or another id than they have in the list, may be those; which ones, nobody knows.
+    # Orders without an answer, or listed under another id, may be among these: so many of each device are allowed.
     "unknown": """
         SELECT device, command_id FROM (
             SELECT device, command_id, row_number() OVER (PARTITION BY device ORDER BY command_id) AS place
@@ -208,7 +208,7 @@ def judge_readings(database: sqlite3.Connection, rules: AuditRules) -> Sums:
     if not rules.numbered:
         database.executescript(_BY_TIME)
     database.executescript(_COPIES)
-    marks: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "replays": IDEMPOTENCY_KEY in rules.offers,
         "keeps_times": RECORDED_AT in rules.offers,
         "keeps_seconds": _value(database, "SELECT NOT EXISTS (SELECT 1 FROM stored WHERE recorded_ms % 1000 <> 0)"),
@@ -216,9 +216,9 @@ def judge_readings(database: sqlite3.Connection, rules: AuditRules) -> Sums:
         "apart_ms": _clocks_apart_ms(database),
         "most_off_ms": OFF_S * 1000,
     }
-    database.execute(_PAIRS, marks)
-    kinds = _find(database, "readings", _READING_FINDINGS, marks)
-    return {**_sums(database, _READING_SUMS, marks), **kinds}
+    database.execute(_PAIRS, parameters)
+    kinds = _find(database, "readings", _READING_FINDINGS, parameters)
+    return {**_sums(database, _READING_SUMS, parameters), **kinds}
 
 
 def judge_commands(database: sqlite3.Connection, rules: AuditRules, *, results_read: bool, ended_ms: int) -> Sums:
@@ -235,7 +235,7 @@ def judge_commands(database: sqlite3.Connection, rules: AuditRules, *, results_r
     ages_hold = """
         SELECT count(*) > 0 AND NOT sum(is_older) FROM commands
         WHERE ordered_ms IS NOT NULL AND received_ms IS NOT NULL"""
-    marks: dict[str, Any] = {
+    parameters: dict[str, Any] = {
         "results_listed": COMMAND_RESULTS in rules.offers,  # a plain service takes them elsewhere
         "results_read": results_read,
         "lists_read": rules.lists_are_whole,
@@ -252,10 +252,10 @@ def judge_commands(database: sqlite3.Connection, rules: AuditRules, *, results_r
         "result_states": f",{','.join(map(str, RESULT_STATES))},",
     }
     database.execute(_KEPT_RESULTS)
-    database.execute(_FOREIGN, marks)
-    database.execute(_ALLOWANCES, marks)
-    kinds = _find(database, "commands", _COMMAND_FINDINGS, marks)
-    sums = _sums(database, _COMMAND_SUMS, marks)
+    database.execute(_FOREIGN, parameters)
+    database.execute(_ALLOWANCES, parameters)
+    kinds = _find(database, "commands", _COMMAND_FINDINGS, parameters)
+    sums = _sums(database, _COMMAND_SUMS, parameters)
     return {**sums, **kinds, "sent": sums["accepted"] + sums["ambiguous"]}
 
 
@@ -273,7 +273,7 @@ def worst_findings(database: sqlite3.Connection, most: int, keys: int = 5) -> It
 
 
 def last_ms(database: sqlite3.Connection) -> int:
-    """The last thing written down, since the run's begin."""
+    """When the last event of the ledgers was, in milliseconds since the run's begin."""
     tables = "SELECT at_ms FROM sendings UNION ALL SELECT at_ms FROM answers UNION ALL SELECT at_ms FROM command_events"
     (last,) = database.execute(f"SELECT coalesce(max(at_ms), 0) FROM ({tables})").fetchone()  # noqa: S608 - our own
     return int(last)
@@ -288,17 +288,17 @@ def _clocks_apart_ms(database: sqlite3.Connection) -> int | None:
 
 
 def _find(
-    database: sqlite3.Connection, stream: str, statements: Mapping[str, str], marks: Mapping[str, Any]
+    database: sqlite3.Connection, stream: str, statements: Mapping[str, str], parameters: Mapping[str, Any]
 ) -> dict[str, int]:
     counts = {}
     for kind, statement in statements.items():
         insert = f"INSERT INTO findings SELECT '{stream}', '{kind}', * FROM ({statement})"  # noqa: S608 - all our own
-        counts[kind] = database.execute(insert, marks).rowcount
+        counts[kind] = database.execute(insert, parameters).rowcount
     return counts
 
 
-def _sums(database: sqlite3.Connection, statement: str, marks: Mapping[str, Any]) -> dict[str, int]:
-    found = database.execute(statement, marks)
+def _sums(database: sqlite3.Connection, statement: str, parameters: Mapping[str, Any]) -> dict[str, int]:
+    found = database.execute(statement, parameters)
     return dict(zip((column[0] for column in found.description), found.fetchone(), strict=True))
 
 

@@ -259,10 +259,13 @@ class SqliteLedger(Ledger):
             self._miss(rows, from_s, self._to_s, "the disk is slower than the run")
 
     def close(self) -> int:
-        """Write what is left and the end. How many events are missing is returned: the audit is not complete then.
+        """Write what is left, and mark the ledger as ended.
 
-        Without an end nobody takes it for a whole one: neither when the disk hangs, nor when an error has ended the
-        thread that writes.
+        When the disk hangs, or an error has ended the thread that writes, the mark is missing: then it does not count
+        as complete.
+
+        Returns:
+            How many events are missing; the audit is not complete then.
         """
         self.flush()
         with contextlib.suppress(queue.Full):

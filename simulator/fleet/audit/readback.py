@@ -52,7 +52,7 @@ _ROW_NAMES: Final = frozenset(
     "id _id uuid seq rowid version __v device_id deviceId device product_id productId user_id userId recorded_at "  # noqa: SIM905 - one list
     "recordedAt received_at receivedAt created_at createdAt updated_at updatedAt timestamp time ts date".split()
 )
-"""Members of a flat row that are its own and no readings."""
+"""Members of a flat row that describe the row, and are no readings."""
 _NUMBER_END: Final = 2**53
 _WINDOW_BEFORE_MS: Final = 60_000
 _WINDOW_AFTER_MS: Final = 3_600_000
@@ -101,7 +101,7 @@ class ReadBack:
         self._done = 0
 
     async def run(self) -> None:
-        """Read."""
+        """Read everything; the attributes say what could not be read."""
         self._database.executescript(STORED_SCHEMA)
         try:
             await self._read_all()

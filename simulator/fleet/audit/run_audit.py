@@ -1,8 +1,8 @@
 """The audit of a run: its ledgers against what the service gives back, in ``run.sqlite`` and in sentences.
 
 The steps: take in the workers' ledgers; read back (:mod:`simulator.fleet.audit.readback`); judge
-(:mod:`simulator.fleet.audit.judging`); say it. Each count is judged by itself: one that cannot be known counts nowhere
-as passed.
+(:mod:`simulator.fleet.audit.judging`); put it into words. Each count is judged by itself: one that cannot be known
+counts nowhere as passed.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ _UNJUDGED: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
         ("commands.lost",),
     ),
 }
-"""What nobody can judge, the sentence where there is any, and which counts of the audit are not known by it."""
+"""What cannot be judged: how it is said, and which counts of the audit are not known then."""
 
 
 def _failures(readings: Sums, rules: AuditRules) -> Iterator[str]:
@@ -193,7 +193,7 @@ _OF_COMMANDS: Final = {
     "not",
     "foreign_ones": "{:,} commands of other runs with the same devices were left out",
 }
-"""Sums that are said where they are not 0."""
+"""How sums are said; those that are 0 are left out."""
 
 
 def _sentences(readings: Sums, commands: Sums | None, rules: AuditRules, read: ReadBack) -> Iterator[str]:

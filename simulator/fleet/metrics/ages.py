@@ -59,7 +59,7 @@ def shown_ages(operations: Operations) -> Operations:
 
 
 def requests_of(operations: Operations) -> Operations:
-    """What was asked of the target, without what is derived of it: the stages of commands, and ages."""
+    """What was asked of the target, without what is derived from it: the stages of commands, and ages."""
     return {name: tallies for name, tallies in operations.items() if name not in STAGE_OPERATIONS and not is_age(name)}
 
 
@@ -75,8 +75,8 @@ def stages_of(operations: Operations) -> dict[str, Histogram]:
 def count_unended(streams: Sequence[CommandEnds], operations: Operations, command: str | None = None) -> int:
     """How many of the commands that the run sent have no known age, the refused orders left aside.
 
-    One that had not ended, whose order was answered without its id, or whose result no server took: it would be left
-    out of percentiles and counts without a word, and what held would hold of the others only.
+    It had not ended, its order was answered without an id, or no server took its result. Percentiles and counts leave
+    it out, so that a threshold that holds would hold for the others only.
 
     Args:
         streams: what became of the orders.
@@ -112,7 +112,7 @@ _DURATIONS: Final = {f"{FAMILY}.{stage.name.lower()}": (Stage(stage - 1), stage)
 """Operations, and the stages that they are measured between."""
 STAGE_OPERATIONS: Final = tuple(_DURATIONS)
 _ENDED_KEPT: Final = 65_536
-"""Commands that ended and are not whole yet; of more than these the oldest is forgotten."""
+"""Commands that have ended and of which more may become known; of more than these the oldest is counted as it is."""
 
 
 class EndState(StrEnum):
@@ -152,14 +152,14 @@ class _CommandTrace:
 
 
 class CommandTracker:
-    """Commands under way, from the plan to their end; what is known of one goes away after it.
+    """Follows each command from the plan to its end.
 
     Args:
         recorder: where durations go, each as soon as both of its ends are known.
         names: of the commands of each stream, in the scenario's order.
 
     Attributes:
-        ends: how the commands of each stream ended, those that are forgotten; under None those that nobody here sent.
+        ends: how many commands of each stream are over, by how they ended; under None those that this run did not send.
     """
 
     def __init__(self, recorder: Recorder, names: Sequence[str]) -> None:
@@ -216,19 +216,19 @@ class CommandTracker:
                 self.end(command_id)
 
     def end(self, command_id: str) -> None:
-        """Nothing more comes of this command: it is under way no more, and what is not known now is not measured."""
+        """The command is under way no more; it is kept while the answer to its order, or its delivery, may still come."""
         trace = self._traces.pop(command_id, None) or self._ended.pop(command_id, None)
         if trace is None:
             return
         if trace.is_whole:
-            self._forget(trace)
+            self._finish(trace)
             return
         self._ended[command_id] = trace
         if len(self._ended) > _ENDED_KEPT:
-            self._forget(self._ended.pop(next(iter(self._ended))))
+            self._finish(self._ended.pop(next(iter(self._ended))))
 
     def count_unordered(self) -> int:
-        """How many commands came to devices and ended that nobody here is known to have sent."""
+        """How many commands came to devices and ended, and are not known as orders of this run."""
         return self.ends[None].total() + sum(trace.stream is None for trace in self._ended.values())
 
     def expire(self, now_s: float) -> int:
@@ -250,7 +250,7 @@ class CommandTracker:
         for trace in self._traces.values():
             self._measure_age(trace, EndState.OPEN, now_s)  # though its device may know how it ended
         for trace in (*self._traces.values(), *self._ended.values()):
-            self._forget(trace)
+            self._finish(trace)
         self._traces.clear()
         self._ended.clear()
 
@@ -260,7 +260,7 @@ class CommandTracker:
             found = self._traces[command_id] = _CommandTrace()
         return found
 
-    def _forget(self, trace: _CommandTrace) -> None:
+    def _finish(self, trace: _CommandTrace) -> None:
         self.ends[trace.stream][trace.state] += 1
         self._measure_age(trace, trace.state, trace.marks.get(Stage.REPORTED))
 

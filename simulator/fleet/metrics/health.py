@@ -26,7 +26,7 @@ from simulator.fleet.record import GeneratorHealth, Second
 
 _LAG_EVERY_S: Final = 0.05
 STOOD_STILL_S: Final = 1.0
-"""What makes the load stood still when it comes so late: a shorter delay is a busy machine's."""
+"""A loop that wakes up this late stood still; a shorter delay is only a busy machine."""
 # Where there is no such clock, as on macOS, the monotonic one goes on while the machine sleeps.
 _BOOT_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # A loop that stood still closes several seconds at once; shares of the moments between would mean nothing.
@@ -50,8 +50,8 @@ class Share:
     """What part of a whole went by between two looks, in percent.
 
     Args:
-        read: both so far.
-        least: of the whole; when less went by, the share is what it was before.
+        read: returns part and whole, both from the beginning.
+        least: when the whole grew by less than this, the last share is given once more.
     """
 
     def __init__(self, read: Callable[[], tuple[float, float]], least: float) -> None:
@@ -135,7 +135,7 @@ class HealthProbe:
 class GcFreeze:
     """Freezes what a full collection left, so that the next one need not look through all devices again.
 
-    For a process of its own. After a full collection next to nothing is garbage, and nothing else would be kept.
+    For a process that only makes load: after a full collection almost nothing is garbage that would be kept in vain.
     """
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class GcFreeze:
 
 
 LAG_P99_S: Final = 0.05
-"""From intended to sent: a second in which requests left later than this is judged by why."""
+"""From intended to sent: in a second with more than this, either the generator was late or the target held it up."""
 RATE_ERROR: Final = 0.005
 """Share of the intended requests that may be missing."""
 STRAINED_SHARE: Final = 0.05
@@ -169,7 +169,7 @@ _SIGNS: Final[Mapping[str, tuple[float, Callable[[float], str]]]] = {
     "loop_lag_max_s": (0.1, lambda lag_s: f"a loop woke up {_duration(lag_s)} late"),
     "steal_percent": (10.0, lambda percent: f"the host took {percent:.0f} % of the CPU"),
 }
-"""Figures of the generator's health: from where on one shows that the generator itself was the limit; in words."""
+"""Figures of the generator's health: from which value on each shows that the generator was the limit, and its words."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ COMPARISONS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 
 
 class ThresholdError(ValueError):
-    """A threshold that nobody can hold a run against; the text says what to write instead."""
+    """A threshold that makes no sense; the text says what to write instead."""
 
 
 class Source(StrEnum):
@@ -145,7 +145,7 @@ class Threshold:
         return COMPARISONS[self.operator](value, self.limit)
 
     def result(self, value: float | None, reason: str = "", at_s: float | None = None) -> ThresholdResult:
-        """What becomes of it with this value, or without one and why."""
+        """Its result with this value, or without one and why."""
         held = value is not None and self.holds(value)
         return ThresholdResult(self.expression, held, value, self.unit.value, at_s, reason)
 
@@ -253,7 +253,7 @@ def _parse(expression: str, phases: Collection[str] | None, commands: Collection
 
 
 def _subject(what: str) -> tuple[Source, str]:
-    """Where what a text names comes from, and its name there."""
+    """The source of what a threshold is about, and its name there."""
     family, _, name = what.partition(".")
     if family == Source.AUDIT and name in {"", "readings", "commands", "registrations"}:
         return Source.AUDIT, name
@@ -305,7 +305,7 @@ def _choice(known: Collection[str]) -> str:
 
 _CLOCKS_S: Final = 0.001
 """Sums of durations are not exact; no phase is this short."""
-# What only grows when more is read back: what was found counts, that nothing was found does not.
+# Counts that only grow when more is read back: in an incomplete audit they can break a threshold, and never hold it.
 _FOUND: Final = frozenset({"lost", "doubled", "altered", "unknown", "misdated"})
 
 
@@ -344,7 +344,7 @@ def measured(record: RunRecord, totals: Totals, seconds: Iterable[Second]) -> Ru
 def _of_phases(seconds: Iterable[Second], until_s: float | None) -> Iterator[tuple[Second, Second]]:
     """The seconds of the phases, each as it was and with what fell due in it and ended after the phases.
 
-    Only the last one differs: nobody knows any more in which second something fell due that ended late.
+    Only the last one differs: the second in which a late exchange fell due is not recorded.
 
     Args:
         seconds: of the run.
@@ -403,7 +403,7 @@ class _Sample(NamedTuple):
 
 
 class _Watch:
-    """What a threshold looks at, while the seconds go by.
+    """A threshold that is judged while the seconds go by.
 
     A second's times leave a window by being subtracted, so that one of an hour costs no more than one of ten seconds.
 
@@ -538,7 +538,7 @@ def _judged(threshold: Threshold, found: ThresholdResult, record: RunRecord) -> 
     doubt = _why_unjudged(threshold, record) if found.held or found.observed is None else ""
     if doubt:
         return replace(found, held=False, reason=doubt, judged=False)
-    # Nobody can blame a run for what it had no time to measure.
+    # A run that ended early is not blamed for what it did not measure.
     return replace(found, judged=found.judged and (found.observed is not None or not record.partial))
 
 

@@ -1,4 +1,4 @@
-"""Two runs of one scenario held against each other: what differs in the second by more than a fixed margin."""
+"""The comparison of two runs of one scenario: what differs in the second one by more than a fixed margin."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from simulator.yaml_document import read_document
 _COMPARED: Final = {"p50": 0.5, "p95": 0.05, "p99": 0.01}
 """Percentiles, and the share of answers beyond each."""
 _MARGIN: Final = 0.1
-"""A rate or a time that differs by less of A's is the same."""
+"""Rates and times that differ by less than this share of A's are the same."""
 _SHARE_MARGIN: Final = 0.01
 """The same for shares of errors and of 429."""
 _LEAST_S: Final = 0.001
 """Times that differ by less are the same."""
 _BEYOND_MIN: Final = 10
-"""Answers beyond a percentile, below which it is not compared."""
+"""A percentile with fewer answers beyond it is not compared."""
 _NOT_THE_SCENARIO: Final = ("target", "workers", "description", "seed", "thresholds")
 
 
@@ -69,7 +69,7 @@ def compare_runs(folder_a: Path, folder_b: Path) -> dict[str, Any]:
     broken = [] if unjudged else [*_broken(a, b)]
     differences = [each for name in of_a if name in of_b for each in _differences(of_a[name], of_b[name])]
     for each in differences:
-        # Whoever loses data has less to do: what looks better then is no merit.
+        # A target that loses data has less to do: that it looks better then says nothing.
         if unjudged or (b.verdict.word is VerdictStatus.LOST and each["finding"] == BETTER):
             each["finding"] = NOT_JUDGED
     worse, better = (sum(each["finding"] == finding for each in differences) for finding in (WORSE, BETTER))

@@ -1,8 +1,8 @@
 """The folder of a run: its record and its seconds, written while it runs and read back, however it ended.
 
-``run.json`` is one record, ``seconds.jsonl`` one second a line. What is read back is taken to the letter: an unknown or
-missing member, or a text where a number belongs, is an error that names file, line and member. A run that was killed
-leaves half a line at the most, as the last one; it is left out.
+``run.json`` is one record, ``seconds.jsonl`` one second a line. Reading is strict: an unknown or missing member, or a
+text where a number belongs, is an error that names file, line and member. A run that was killed leaves half a line at
+the most, as the last one; it is left out.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def state_of(folder: Path) -> str:
 
 
 def forget_running(folder: Path) -> None:
-    """Take away what a run keeps room with."""
+    """Remove the file that is locked, and keeps room on the disk, while a run goes on."""
     with contextlib.suppress(OSError):
         (folder / _RUNNING).unlink(missing_ok=True)
 
@@ -191,7 +191,7 @@ def _reserve(path: Path) -> int:
     try:
         lock_file(descriptor)
         left = _RESERVED_BYTES
-        while left > 0:  # written, not allocated: what is sparse or not allowed to be allocated keeps no room
+        while left > 0:  # written: a sparse file would keep no room
             left -= os.write(descriptor, bytes(min(left, 65536)))
     except OSError:
         with contextlib.suppress(OSError):
@@ -202,7 +202,7 @@ def _reserve(path: Path) -> int:
 
 
 def _without_figures(record: RunRecord) -> RunRecord:
-    """What of a record a report cannot find in the seconds: small, for a disk without room."""
+    """The record without what reports can compute from the seconds: small enough for a full disk."""
     return replace(
         record,
         operations={},

@@ -171,7 +171,7 @@ class MetricsView(RunView, Collector):
     def _add_exchanges(self, operation: str, tallies: Mapping[OutcomeClass, Tally], when: Labels) -> None:
         exchanges, resends = self._values["exchanges"], self._values["resends"]
         if (*when, operation, OutcomeClass.OK.value) not in exchanges:
-            # It stands at 0 in all that is to come: Prometheus sees no growth in a series that is new.
+            # In all phases and faults to come it starts at 0: Prometheus sees no growth in a series that is new.
             phases = [*(phase["name"] for phase in self._run["phases"]), "drain"]
             faults = ["none", *(fault["name"] for fault in self._run["faults"])]
             for at in (when, *product(phases, faults)):

@@ -65,7 +65,7 @@ def figures_table(figures: Mapping[str, Mapping[str, Any]], of_what: str, width:
 
     Args:
         figures: by operation, as :class:`~simulator.fleet.report.figures.FigureSet` has them.
-        of_what: which time they are of.
+        of_what: the time that they are about.
         width: of the terminal.
     """
     table, names = new_table(), _FEWER_PERCENTILES if width < _NARROW else _PERCENTILES

@@ -1,8 +1,7 @@
 """``report.html``: a run on one page that loads nothing.
 
 The page's own policy forbids it to load anything, and lets run only the scripts that are in this package (by their
-SHA-256). Every value is escaped by Jinja2; data for plots travels as JSON that no parser of HTML can leave
-(``tojson``).
+SHA-256). Every value is escaped by Jinja2; data for plots is JSON that cannot end its own element (``tojson``).
 """
 
 from __future__ import annotations
