@@ -216,7 +216,7 @@ class CommandTracker:
                 self.end(command_id)
 
     def end(self, command_id: str) -> None:
-        """The command is under way no more; it is kept while the answer to its order, or its delivery, may still come."""
+        """The command is under way no more; kept while the answer to its order, or its delivery, may still come."""
         trace = self._traces.pop(command_id, None) or self._ended.pop(command_id, None)
         if trace is None:
             return
