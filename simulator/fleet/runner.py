@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 from uuid import uuid4
 
-from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent
+from simulator.fleet.audit.ledger import CommandEvent, Ledger, ReadingEvent, digest_values
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Fleet, Member, Observer
 from simulator.fleet.engine.addresses import RequestHead, read_origin
@@ -90,6 +90,10 @@ class MemoryLedger(Ledger, Observer):
         del faults[:-_FAULTS_KEPT]
 
     # --- readings and effects -----------------------------------------------------------------------------------------
+
+    def digest(self, values: Mapping[str, float]) -> int:
+        """See :meth:`Ledger.digest`."""
+        return digest_values(values)
 
     def reading_sent(
         self, device: int, sequence: int, digest: int, recorded_ms: int | None, made_s: float, at_s: float

@@ -25,7 +25,7 @@ from agent.wire.answers import Answer
 from agent.wire.client import read_record
 from agent.wire.limits import ANSWER_BYTES
 from agent.wire.models import CommandRecord, JsonObject, Received
-from simulator.fleet.engine.http_answers import HttpAnswer
+from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.engine.pool import NoAnswerInTime
 from simulator.fleet.outcomes import REFUSALS, Attempt, OutcomeClass, class_of
 
@@ -122,15 +122,12 @@ SHORT_BYTES: Final = 200
 _TELLING: Final = frozenset({b"content-encoding", b"content-type", b"date", b"etag", b"link"})
 
 
-def essence(answer: HttpAnswer) -> HttpAnswer:
-    """An answer with those headers alone that a good one is read by: many devices get equal ones.
+def essence(headers: Headers) -> Headers:
+    """Those headers alone that a good answer is read by: many devices get equal ones.
 
     A tuple is there again and again as it is (see :data:`~simulator.fleet.engine.http_answers.Headers`).
     """
-    if type(answer.headers) is tuple:
-        return answer
-    telling = tuple([pair for pair in answer.headers if pair[0].lower() in _TELLING])
-    return answer._replace(headers=telling)
+    return headers if type(headers) is tuple else tuple([pair for pair in headers if pair[0].lower() in _TELLING])
 
 
 # --- pauses between attempts, by the agent's own policy ---------------------------------------------------------------

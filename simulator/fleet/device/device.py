@@ -18,7 +18,7 @@ from agent.core.outbox import is_refused_for_good
 from agent.core.timekeeping import Schedule, ServiceTime
 from agent.core.values import Moment
 from agent.errors import Advice, ServiceError
-from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent
 from simulator.fleet.device.answers import Retries, is_refused
 from simulator.fleet.device.commands import Commands
 from simulator.fleet.device.disk import Disk
@@ -32,6 +32,9 @@ if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import DeviceDriver
 
 AT_ONCE_S: Final = float("-inf")
+# Looking up the member of an enumeration takes longer than comparing with it, and each reading needs these.
+_FIRST: Final = Attempt.FIRST
+_OK: Final = OutcomeClass.OK
 
 
 class Device(Timer, ABC):
@@ -239,7 +242,7 @@ class Device(Timer, ABC):
         values = self.values(now)
         if not values:  # none of its sensors has a value
             return
-        digest = digest_values(values)
+        digest = fleet.ledger.digest(values)
         if fleet.numbered:
             values[SEQUENCE_NAME] = fleet.first_number + outbox.next_key
         dropped = outbox.put(values_text(values), digest, now, due_s)
@@ -365,7 +368,8 @@ class Device(Timer, ABC):
         intended_s, at_s = batch[0].due_s, now.monotonic_s - fleet.began_s
         again: list[int] = []
         for row in batch:
-            intended_s = min(intended_s, row.due_s)
+            if row.due_s < intended_s:
+                intended_s = row.due_s
             if row.recorded_ms is not None:
                 again.append(row.key)
                 continue
@@ -377,12 +381,10 @@ class Device(Timer, ABC):
             carried_ms = row.recorded_ms if messages.sends_time else None
             made_s = row.at.monotonic_s - fleet.began_s
             fleet.ledger.reading_sent(index, row.key, row.digest, carried_ms, made_s, at_s)
-        attempt = Attempt.FIRST
-        if again:
-            attempt = self._apart
-            self._write_resent(again, attempt, now)
         request = messages.readings(self.member.device_id, batch, f"{fleet.run}-{index}")
-        request.attempt = attempt
+        if again:
+            request.attempt = self._apart
+            self._write_resent(again, request.attempt, now)
         request.intended_s = max(intended_s, self._ready_s, self._readings_after_s)
         request.ready_s = max(request.intended_s, self._not_before_s)
         self.disk.in_flight = request
@@ -403,7 +405,7 @@ class Device(Timer, ABC):
 
     def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
         """Write down that these go out again, unless they never left before."""
-        if attempt is not Attempt.FIRST:
+        if attempt is not _FIRST:
             self.write_readings("resent" if attempt is Attempt.AMBIGUOUS else "resent_after_refusal", keys, now)
 
     def _remove_readings(self, request: Request, refused: dict[int, str], now: Moment) -> None:
@@ -418,7 +420,7 @@ class Device(Timer, ABC):
             self.fault = next(iter(refused.values()))
         if delivered:
             taken_s = outbox.remove(delivered)
-            fleet.observer.readings_ended(taken_s, OutcomeClass.OK, now.monotonic_s)
+            fleet.observer.readings_ended(taken_s, _OK, now.monotonic_s)
             fleet.waiting_readings -= len(taken_s)
             fleet.ledger.readings("accepted", self.index, delivered, now.monotonic_s - fleet.began_s)
         self.disk.in_flight = None

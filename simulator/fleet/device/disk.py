@@ -133,12 +133,12 @@ class MemoryOutbox:
     def next_batch(self, limit: int, now: Moment) -> list[Row]:
         """What to send next: live first, then backlog, oldest first."""
         rows = self.rows
-        if not rows:
-            return []
+        if len(rows) <= 1:
+            return list(rows.values())
         oldest = next(iter(rows.values()))
         # The core's own first question, before anything is made for it: where the oldest is live all are.
         if is_live(oldest.at, now):
-            return [oldest] if limit == 1 or len(rows) == 1 else list(islice(rows.values(), limit))
+            return [oldest] if limit == 1 else list(islice(rows.values(), limit))
         queue = map(_held, islice(rows.values(), limit))
         newest = map(_held, reversed(rows.values()))
         return [rows[key] for key in choose_next([queue], newest, now, limit)]

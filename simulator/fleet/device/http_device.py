@@ -30,6 +30,7 @@ if TYPE_CHECKING:  # a driver has devices, which are a driver's
     from simulator.fleet.device.driver import HttpDriver
 
 _POLL: Final = Operation.POLL
+_OK: Final = OutcomeClass.OK
 
 
 class HttpDevice(Device):
@@ -141,7 +142,7 @@ class HttpDevice(Device):
             if listing is None:  # there are more pages
                 self._list = reading
                 self._poll_due_s = now.monotonic_s
-                return OutcomeClass.OK
+                return _OK
             self._list = None
         poll, commands = listing.poll, self.commands
         has_news = self._take_in(listing, sent_s, now)
@@ -157,7 +158,7 @@ class HttpDevice(Device):
             fraction=self.fleet.chance(),
         )
         self._poll_due_s = now.monotonic_s + wait_s
-        return OutcomeClass.OK
+        return _OK
 
     def _poll_failed(self, error: ServiceError, now: Moment) -> None:
         """No good answer came."""
@@ -197,7 +198,7 @@ class HttpDevice(Device):
             self.unsettled(request, error, now)
             return outcome_of(error)
         self.settled(request, refused, server_time, sent_s, now)
-        return OutcomeClass.OK
+        return _OK
 
     def ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
         """Measure a request that was handled, and send what is due next."""
@@ -214,8 +215,9 @@ class HttpDevice(Device):
             observer.faulted(name, self.index, fault)
         if is_over:
             return
-        if is_poll and now_s < min(self._poll_due_s, self.own_due_s):
-            self.wait_until(min(self.due_s, self._poll_due_s))  # nothing else was changed by a poll
+        poll_due_s = self._poll_due_s
+        if is_poll and now_s < poll_due_s and now_s < self.own_due_s:  # nothing else was changed by a poll
+            self.wait_until(poll_due_s if poll_due_s < self.due_s else self.due_s)
         else:
             self.turn(now_s)
 

@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -39,7 +39,7 @@ from agent.wire.server import (
 )
 from gateway.client import SendCommand
 from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
-from simulator.fleet.engine.http_answers import HttpAnswer
+from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.outcomes import Attempt
 
 ONCE: Final = "idempotency-key"
@@ -64,6 +64,9 @@ class Operation(StrEnum):
     SCAN = "http.scan_qr"
     REGISTER = "http.register"
     """Of an onboarding storm, as the scan is."""
+
+
+_READINGS: Final = Operation.READINGS
 
 
 @dataclass(slots=True)
@@ -167,7 +170,7 @@ class HttpMessages:
             body = f"[{','.join([self._reading(device_id, reading) for reading in batch])}]"
             once = hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
         headers = {ONCE: once} if self._keeps_keys else {}
-        return Request(Operation.READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, keys=keys)
+        return Request(_READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, keys=keys)
 
     def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
         """A command's progress or result; None for progress on a plain server, and where nothing takes results."""
@@ -214,11 +217,12 @@ class HttpMessages:
 
     def empty_listing(self, answer: HttpAnswer) -> Listing | None:
         """The list in a short answer without commands; None for any other answer."""
-        return self._empty_listing(essence(answer)) if len(answer.body) <= SHORT_BYTES else None
+        status, headers, body = answer
+        return self._empty_listing(status, essence(headers), body) if len(body) <= SHORT_BYTES else None
 
-    def _read_empty(self, answer: HttpAnswer) -> Listing | None:
+    def _read_empty(self, status: int, headers: Headers, body: bytes) -> Listing | None:
         try:
-            listing = PagedPoll(self, "any").take(answer)
+            listing = PagedPoll(self, "any").take(HttpAnswer(status, headers, body))
         except ServiceError:
             return None
         is_empty = listing is not None and not (listing.poll.commands or listing.poll.malformed)
@@ -241,9 +245,9 @@ class HttpMessages:
         return f'{{"device_id":{json_name(device_id)},"sensor_data":{text}{time}}}'
 
 
-@lru_cache(maxsize=4096)
+@cache
 def json_name(text: str) -> str:
-    """A name as JSON text."""
+    """A name as JSON text; that of each device and of each value is asked for again and again."""
     return encode_json(text).decode()
 
 
@@ -382,17 +386,17 @@ def read_settled(answer: HttpAnswer, keys: Sequence[int]) -> tuple[dict[int, str
     """
     count, (status, headers, body) = len(keys), answer
     if count <= 1 and status in _TAKEN and body[:1] in _JSON_BEGINS:
-        answer = HttpAnswer(status, headers, b"")  # the status says it all
-    if _OK <= status < _REDIRECT and len(answer.body) <= SHORT_BYTES:
-        places, server_time = _read_settled(essence(answer), count)
+        body = b""  # the status says it all
+    if _OK <= status < _REDIRECT and len(body) <= SHORT_BYTES:
+        places, server_time = _read_settled(status, essence(headers), body, count)
     else:  # an error says more in its headers
-        places, server_time = _read_settled.__wrapped__(answer, count)
+        places, server_time = _read_settled.__wrapped__(status, headers, body, count)
     return ({keys[place]: why for place, why in places.items()} if places else {}), server_time
 
 
 @lru_cache(maxsize=256)
-def _read_settled(answer: HttpAnswer, count: int) -> tuple[dict[int, str], float | None]:
-    good = judge(answer)
+def _read_settled(status: int, headers: Headers, body: bytes, count: int) -> tuple[dict[int, str], float | None]:
+    good = judge(HttpAnswer(status, headers, body))
     return read_refusals(good, count), good.server_time
 
 

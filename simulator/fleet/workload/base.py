@@ -242,6 +242,7 @@ class TrackedLedger(Ledger):
         self._ledger = ledger
         self._commands = commands
         # The ledger's own methods, without a call in between: they run for each reading.
+        self.digest = ledger.digest  # type: ignore[method-assign]
         self.reading_sent = ledger.reading_sent  # type: ignore[method-assign]
         self.readings = ledger.readings  # type: ignore[method-assign]
 

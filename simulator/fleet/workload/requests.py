@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 
 from agent.errors import ServiceError
-from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent, digest_values
+from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent
 from simulator.fleet.device.answers import judge, outcome_of
 from simulator.fleet.device.http_messages import HttpMessages, Operation, Reading, Request, values_text
 from simulator.fleet.device.links import DOWN, Links
@@ -153,7 +153,7 @@ class RequestDriver:
         self._sequences[place] += 1
         sequence = self._sequences[place]
         values = self._members[place].model.signals.read(self._random[place], wall_s)
-        digest = digest_values(values)
+        digest = fleet.ledger.digest(values)
         if fleet.numbered:
             values[SEQUENCE_NAME] = fleet.first_number + sequence
         recorded_ms, at_s = round(wall_s * 1000), now_s - fleet.began_s
