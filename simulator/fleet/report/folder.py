@@ -86,7 +86,7 @@ class RunFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if (path / RUN_FILE).exists() or (path / SECONDS_FILE).exists():
+        if self._files():
             raise ConfigurationError([f"{path} holds a run already: name another folder with --out, or remove it"])
         try:
             path.mkdir(parents=True, exist_ok=True)
@@ -153,10 +153,13 @@ class RunFolder:
         """
         self.__exit__(None, None, None)
         with contextlib.suppress(OSError):
-            for pattern in (RUN_FILE, SECONDS_FILE, f"{DATABASE}*", f"{LEDGERS}*"):
-                for path in self.path.glob(pattern):
-                    path.unlink()
+            for path in self._files():
+                path.unlink()
             self.path.rmdir()
+
+    def _files(self) -> list[Path]:
+        names = (RUN_FILE, SECONDS_FILE, f"{DATABASE}*", f"{LEDGERS}*")
+        return [path for name in names for path in self.path.glob(name)]
 
 
 def state_of(folder: Path) -> str:

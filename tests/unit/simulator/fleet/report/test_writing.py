@@ -38,9 +38,9 @@ def test_what_is_written_is_read_back_also_while_the_run_goes_on(tmp_path):
         assert list(read_seconds(folder)) == seconds
 
 
-def test_a_folder_that_holds_a_run_is_not_written_over(tmp_path):
-    with RunFolder(tmp_path):
-        pass
+@pytest.mark.parametrize("name", ["run.json", "seconds.jsonl", "run.sqlite", "ledger-000.sqlite"])
+def test_a_folder_that_holds_some_of_a_run_is_not_written_over(name, tmp_path):
+    (tmp_path / name).touch()
     assert "holds a run already" in faults_of(RunFolder, tmp_path)[0]
     (tmp_path / "file").write_text("")
     assert "cannot be used" in faults_of(RunFolder, tmp_path / "file" / "run")[0]
