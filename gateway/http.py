@@ -40,7 +40,7 @@ from agent.errors import (
 )
 from agent.health import REPEAT_AFTER_S, FailureLog
 from agent.wire.encoding import parse_json, to_rfc3339
-from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER
+from agent.wire.instances import CONFLICT_HEADER, INSTANCE_HEADER, InstanceWatch
 from agent.wire.limits import BATCH_MAX, BODY_BYTES, LONG_POLL_MAX_S
 from agent.wire.models import OPEN, CommandResult, CommandStatus, PostSensorData, describe_faults, list_faults
 from agent.wire.server import (
@@ -55,7 +55,6 @@ from agent.wire.server import (
 from gateway.codes import Codes, EnrollmentRequest, enroll
 from gateway.commands import Commands, tag_of
 from gateway.config import HttpConfig
-from gateway.instances import InstanceWatch
 from gateway.readings import Reading, Uplink
 from gateway.service import Service, Unavailable
 from gateway.tokens import Tokens
@@ -390,7 +389,7 @@ class HttpApp:
         for index, reading in readings.items():
             why = reading.rejection
             if why is not None and why.error == KEY_REUSED:
-                raise why  # it speaks of the whole array
+                raise why  # its text is about the whole array
             if why is not None:
                 errors[index] = (why.error, why.message)
         said = [{"index": at, "error": error, "message": text} for at, (error, text) in sorted(errors.items())]

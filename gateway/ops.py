@@ -30,10 +30,9 @@ from agent.health import describe
 from agent.wire.network import authority
 from gateway.certificates import certificate_trouble
 from gateway.config import GatewayConfig, HttpConfig
-from gateway.http_server import tls_context
 from gateway.mqtt import check_broker_port
 from gateway.options import extensions_of, gateway_config_option, load, service_client
-from gateway.run import WHO
+from gateway.run import WHO, tls_context
 from gateway.tokens import FILE_NAME, with_tokens
 
 _RUNTIME: Final = Path("/run/device-gateway/status.json")

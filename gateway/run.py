@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import resource
 import signal
+import socket
 import sqlite3
+import ssl
 import sys
 import time
-from collections.abc import Coroutine, Iterator, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, AsyncExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
+import uvicorn
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -29,11 +33,11 @@ from agent.errors import EXIT_CRASHED, EXIT_STOPPED, ConfigurationError
 from agent.health import Health
 from agent.runtime.clocks import ServiceClock, SystemClock
 from agent.runtime.supervisor import Notifier
+from agent.wire.network import authority
 from gateway.certificates import certificate_trouble
 from gateway.commands import Commands
-from gateway.config import GatewayConfig
+from gateway.config import GatewayConfig, HttpConfig
 from gateway.http import HttpApp
-from gateway.http_server import serving
 from gateway.mqtt import MqttFront
 from gateway.options import gateway_config_option, load
 from gateway.quota import Quota
@@ -50,6 +54,10 @@ _NOTE_USE_S: Final = 60.0
 _LOOK_S: Final = 1.0
 FIRST_ANSWER_S: Final = 3.0
 """How long devices are not served yet, while the service's first answer, which brings its time, is waited for."""
+_BACKLOG: Final = 2048
+_KEEP_ALIVE_S: Final = 75
+_DRAIN_S: Final = 3
+_FILES_KEPT: Final = 256  # file descriptors that are not for devices
 
 
 @click.command()
@@ -218,6 +226,104 @@ class Gateway:
         )
         with suppress(OSError):  # a full disk is no reason to end
             write_status(status_path(self._config.state_dir, self._environ), status)
+
+
+# --- the HTTP front on a socket ---------------------------------------------------------------------------------------
+
+
+class _Server(uvicorn.Server):
+    """A server in a process that has signal handlers of its own."""
+
+    def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
+        return nullcontext()
+
+
+@asynccontextmanager
+async def serving(
+    app: HttpApp, config: HttpConfig, on_end: Callable[[asyncio.Task[None]], object] = lambda _task: None
+) -> AsyncIterator[str]:
+    """Serve the application for the length of the block; where it listens, with the real port.
+
+    Args:
+        app: the application.
+        config: where it listens.
+        on_end: called if the server ends before the block does.
+
+    Raises:
+        ConfigurationError: the certificate or its key cannot be used.
+        OSError: the address cannot be bound; its text names the fix.
+    """
+    tls = tls_context(config)
+    listener = _listen(config.host, config.port)
+    server = _Server(
+        uvicorn.Config(
+            app,
+            http="h11",  # it bounds the head of a request
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            proxy_headers=True,
+            forwarded_allow_ips=list(config.trusted_proxies),
+            server_header=False,
+            date_header=False,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            timeout_graceful_shutdown=_DRAIN_S,
+            backlog=_BACKLOG,
+            limit_concurrency=max(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _FILES_KEPT),
+            ssl_context_factory=None if tls is None else lambda _config, _default: tls,
+        )
+    )
+    task = asyncio.create_task(server.serve([listener]), name="http")
+    try:
+        while not server.started and not task.done():  # noqa: ASYNC110 - uvicorn has no event for it
+            await asyncio.sleep(0.01)
+        if task.done():
+            raise OSError("the HTTP server ended while it started")
+        scheme = "http" if tls is None else "https"
+        base_url = f"{scheme}://{authority(config.host, listener.getsockname()[1])}"
+        _log.info("http=listening at %s", base_url)
+        task.add_done_callback(on_end)
+        yield base_url
+    finally:
+        task.remove_done_callback(on_end)
+        app.release()
+        server.should_exit = True
+        await asyncio.wait({task})
+        listener.close()
+
+
+def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
+    """The server's side of TLS; None where no certificate is configured.
+
+    Raises:
+        ConfigurationError: the certificate or its key cannot be used.
+    """
+    certificate, key = config.certificate, config.private_key
+    if certificate is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        # An encrypted key would ask for its password on a terminal without a person.
+        context.load_cert_chain(certificate, key, password=lambda: "")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        fault = f"{certificate} and {key or 'the key in it'} are no certificate with its unencrypted key: {reason}"
+        raise ConfigurationError([f"{fault}; device-gateway certificates makes both"], "http") from None
+    return context
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(
+            address[:2], family=family, backlog=_BACKLOG, dualstack_ipv6=family == socket.AF_INET6
+        )
+    except OSError as error:
+        fix = "end what listens there, or mend http.host and http.port"
+        raise OSError(error.errno, f"cannot listen on {host} port {port}: {error.strerror}; {fix}") from None
 
 
 # --- figures for Prometheus -------------------------------------------------------------------------------------------

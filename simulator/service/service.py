@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
+from agent.wire.instances import InstanceWatch
 from agent.wire.limits import IDEMPOTENCY_S
 from agent.wire.secret import Secret
-from gateway.instances import InstanceWatch
 from simulator.service.api.rules import Rules
 from simulator.service.caller import Caller
 from simulator.service.changes import Changes

@@ -15,7 +15,7 @@ from agent.wire.server import ALL_EXTENSIONS, COMMAND_RESULTS, COMMAND_STATUS, L
 from gateway.codes import Codes, Terms
 from gateway.config import HttpConfig
 from gateway.http import AT_ONCE, ENROLL_BYTES, ENROLL_TRIES
-from gateway.http_server import serving
+from gateway.run import serving
 from tests.support.scripted_service import ScriptedService, running_gateway
 
 READING = {"device_id": "d1", "sensor_data": {"t": 21.5}}

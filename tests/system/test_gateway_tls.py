@@ -13,7 +13,7 @@ import pytest
 from agent.errors import ConfigurationError
 from gateway.certificates import make_certificates
 from gateway.config import HttpConfig
-from gateway.http_server import serving
+from gateway.run import serving
 from tests.support.scripted_service import ScriptedService, running_gateway
 
 pytestmark = pytest.mark.anyio
