@@ -1,6 +1,6 @@
-"""The commands of a virtual device: decided on, run and reported by the agent's own core; each handler is a lane.
+"""The commands of a virtual device: admitted, run and reported by the agent's own core; each handler is a lane.
 
-Every step is in the journal before it counts. A device has this object from its first command on.
+Every step is written to the journal first. A device has this object from its first command on.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agent.core.commands import (
     start_entry,
 )
 from agent.core.values import IN_PROGRESS, CommandPoll, CommandState, JournalEntry, Moment, Outcome, Report
-from agent.errors import ErrorAnswer, ServiceError
+from agent.errors import Conflict, ErrorAnswer, ServiceError
 from simulator.fleet.audit.ledger import CommandEvent, digest_document
 from simulator.fleet.device.answers import is_refused
 from simulator.fleet.device.handlers import RULES, VOCABULARY, HandlerContext, Work, parse_payload
@@ -30,23 +30,22 @@ from simulator.fleet.device.http_messages import Request
 from simulator.fleet.engine.timers import NEVER
 from simulator.fleet.outcomes import Attempt
 
-if TYPE_CHECKING:  # a device has commands, which are a device's
+if TYPE_CHECKING:  # import cycle
     from simulator.fleet.device.device import Device
 
-# Shorter works are over before anybody could look.
+# Progress of shorter work is not reported: it would be over before anybody could look.
 _PROGRESS_FROM_S: Final = 0.5
 _PROGRESS_KEPT: Final = 16
-# So often a result is tried when the run drains: what nothing takes is not waited for until the agent's own limits.
+# How often a result is tried while the run drains, which does not wait as long as the agent would.
 _TRIES_IN_DRAIN: Final = 5
-_UNDELIVERABLE: Final = frozenset({ReportFault.NO_PLACE, ReportFault.FAILING, ReportFault.CONTENT})
 _NOWHERE: Final = "the scenario says that the service has no place for results"
 _AT_ONCE_S: Final = float("-inf")
 
 
 def take_in(device: Device, poll: CommandPoll, now: Moment) -> bool:
-    """Decide on commands, commit, queue; whether they brought something new.
+    """Admit commands to the journal and queue them; returns whether any is new.
 
-    What is over is forgotten when a list comes without it. Pushed commands are no list.
+    A list also makes the journal forget ended commands that are no longer in it; pushed commands are no list.
     """
     journal = device.disk.journal
     if not poll.commands:
@@ -83,13 +82,13 @@ class _Running(NamedTuple):
 
 
 class Commands:
-    """Runs what the journal has admitted, and says what is to be reported.
+    """Runs admitted commands, and gives the reports that are to be sent.
 
     Args:
         device: whose.
 
     Attributes:
-        results_after_s: results wait until then, and nothing else does: what nobody takes holds no reading back.
+        results_after_s: results wait until then after a failure; readings do not.
     """
 
     __slots__ = (
@@ -97,7 +96,6 @@ class Commands:
         "_device",
         "_failures",
         "_progress",
-        "_reported_before",
         "_running",
         "_waiting",
         "results_after_s",
@@ -111,8 +109,6 @@ class Commands:
         self.results_after_s = _AT_ONCE_S
         self._backoff = device.member.model.backoff
         self._failures = FailureStreak()  # of results, since one was taken
-        # The report that went out and was not answered for good: command and status, and what sending it again is.
-        self._reported_before = ("", "", Attempt.FIRST)
 
     # --- running ------------------------------------------------------------------------------------------------------
 
@@ -127,7 +123,7 @@ class Commands:
         return min([running.ends_s for running in self._running.values()], default=NEVER)
 
     def resume(self, started: Moment) -> None:
-        """Judge after a power-on at ``started`` what the last life left, and queue what it left waiting."""
+        """After a power-on at ``started``: recover commands that were running, and queue those that waited."""
         journal = self._device.disk.journal
         for entry in journal.in_state(CommandState.STARTED):
             handler = VOCABULARY.get(entry.handler)
@@ -141,26 +137,26 @@ class Commands:
             self.queue(entry)
 
     def note(self, entry: JournalEntry, now: Moment) -> None:
-        """Count a new entry and write it down for the audit."""
+        """Count a new entry and record it in the audit's ledger."""
         if entry.state not in OPEN_STATES:
             return
         command = entry.command
         self._device.fleet.open_commands += 1
-        # What is over at once is kept without its payload.
+        # A command that ended at once is kept without its payload.
         digest = digest_document(command.payload) if entry.outcome is None else None
         self._write("received", command.id, now, digest=digest, created_at=command.created_at)
         if (outcome := entry.outcome) is not None:
             self._write("finished", command.id, now, detail=outcome.status, error=outcome.error)
 
     def queue(self, entry: JournalEntry) -> None:
-        """Let an admitted command wait for its lane."""
+        """Queue an admitted command for its lane."""
         self._waiting.setdefault(entry.handler, deque()).append(entry.command.id)
 
     def advance(self, now: Moment) -> list[Work]:
-        """End what is due and begin what can; the works that ended."""
+        """End work that is due and start what can run; returns the work that ended."""
         ended: list[Work] = []
         self._begin(now)
-        # Works without a duration end in the instant they begin, and the next one of their lane begins then.
+        # Work without a duration ends in the instant it starts, and the next of its lane starts then.
         while due := [lane for lane, running in self._running.items() if running.ends_s <= now.monotonic_s]:
             for lane in due:
                 running = self._running.pop(lane)
@@ -201,7 +197,7 @@ class Commands:
         self._write("finished", command_id, now, detail=outcome.status, digest=digest, error=outcome.error)
 
     def _write(self, event: CommandEvent, command_id: str, now: Moment, **facts: Any) -> None:
-        """Write down for the audit what became of a command."""
+        """Record an event of a command in the audit's ledger."""
         device = self._device
         device.fleet.ledger.command(event, device.index, command_id, device.run_s(now), **facts)
 
@@ -209,13 +205,13 @@ class Commands:
 
     @property
     def reports_due_s(self) -> float:
-        """When something can be reported, on the monotonic clock; infinity while there is nothing."""
+        """When the next report is due, on the monotonic clock; infinity while there is none."""
         if self._progress:
             return _AT_ONCE_S
         return NEVER if self._device.disk.journal.first_finished() is None else self.results_after_s
 
     def next_report(self, now: Moment) -> tuple[Request, Moment] | None:
-        """Results first, then progress, and since when it waits; None when there is nothing to report now."""
+        """The next report and since when it waits, results before progress; None when nothing is due."""
         journal = self._device.disk.journal
         if now.monotonic_s >= self.results_after_s:
             while (finished := journal.first_finished()) is not None:
@@ -234,13 +230,12 @@ class Commands:
     def _request(self, report: Report) -> Request | None:
         member = self._device.member
         request = self._device.messages.report(member.device_id, member.product_id, report)
-        command_id, status, attempt = self._reported_before
+        command_id, status, attempt = self._device.disk.report_sent
         if request is not None and (report.command_id, report.status) == (command_id, status):
             request.attempt = attempt
         return request
 
     def _report_of(self, entry: JournalEntry) -> Report:
-        """What the service is told."""
         outcome = entry.outcome
         if outcome is None:
             raise AssertionError("the core puts an outcome on every finished entry")
@@ -254,7 +249,7 @@ class Commands:
         )
 
     def reported(self, report: Report, now: Moment) -> None:
-        """The service has taken a report, or does not want it any more."""
+        """The service has taken a report."""
         if report.status == IN_PROGRESS:
             return
         device, journal = self._device, self._device.disk.journal
@@ -265,23 +260,25 @@ class Commands:
         self._write("reported", report.command_id, now)
 
     def note_failure(self, request: Request, report: Report, error: ServiceError) -> None:
-        """A report went out and was not answered for good."""
+        """Note that a report went out without a final answer."""
         again = request.attempt.again(refused=is_refused(error))
-        self._reported_before = (report.command_id, report.status, again)
+        self._device.disk.report_sent = (report.command_id, report.status, again)
 
-    def is_not_taken(self, request: Request, report: Report, error: ServiceError, now: Moment) -> bool:
-        """Whether this error says that the result itself is not taken; then its further way is decided here.
+    def handle_refused_result(self, request: Request, report: Report, error: ServiceError, now: Moment) -> bool:
+        """Give a refused result up, or retry it later; False where the error does not concern the result itself.
 
-        A result is given up by the limits of :mod:`agent.core.commands`, and until one is taken so is each behind it
-        that fails, too: then it is the place that is missing. The oldest is tried; those behind it wait with it, and
-        nothing else does.
+        The limits are those of :mod:`agent.core.commands`. Failures are counted over all results until one is taken:
+        several in a row mean that the service has no place for results. Only the oldest is tried; other results wait.
         """
         fault = fault_of(error)
-        if fault not in _UNDELIVERABLE:
+        if fault is ReportFault.NOT_NOW:
             return False
         if report.status == IN_PROGRESS:
             return True
-        if fault is ReportFault.CONTENT:
+        if isinstance(error, Conflict) and request.attempt is Attempt.AMBIGUOUS:  # an earlier sending was taken
+            self.reported(report, now)
+            return True
+        if fault in {ReportFault.CONTENT, ReportFault.OVER}:
             self._give_up(report.command_id, str(error), now)
             return True
         device, now_s = self._device, now.monotonic_s
@@ -297,7 +294,7 @@ class Commands:
         return True
 
     def _give_up(self, command_id: str, reason: str, now: Moment) -> None:
-        """Nothing takes this result: it stays in the journal, and holds nothing else back."""
+        """The service will never take this result: keep it in the journal with the reason, and go on."""
         fleet, journal = self._device.fleet, self._device.disk.journal
         journal.put(move(journal.entries[command_id], CommandState.UNDELIVERABLE, undeliverable=reason[:REASON_MAX]))
         fleet.open_commands -= 1

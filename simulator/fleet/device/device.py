@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from agent.core.outbox import is_refused_for_good
 from agent.core.timekeeping import Schedule, ServiceTime
 from agent.core.values import Moment
-from agent.errors import Advice, ServiceError
+from agent.errors import ServiceError
 from simulator.fleet.audit.ledger import SEQUENCE_NAME, ReadingEvent
 from simulator.fleet.device.answers import Retries, is_refused
 from simulator.fleet.device.commands import Commands
@@ -28,7 +28,7 @@ from simulator.fleet.engine.timers import NEVER, Timer
 from simulator.fleet.outcomes import Attempt, OutcomeClass
 from simulator.fleet.signals import DeviceRandom
 
-if TYPE_CHECKING:  # a driver has devices, which are a driver's
+if TYPE_CHECKING:  # import cycle
     from simulator.fleet.device.driver import DeviceDriver
 
 AT_ONCE_S: Final = float("-inf")
@@ -59,7 +59,6 @@ class Device(Timer, ABC):
     """
 
     __slots__ = (
-        "_apart",
         "_batch",
         "_not_before_s",
         "_readings_after_s",
@@ -67,6 +66,8 @@ class Device(Timer, ABC):
         "_retries",
         "_sample_due_s",
         "_schedule",
+        "_single_attempt",
+        "_suspects",
         "commands",
         "disk",
         "driver",
@@ -112,7 +113,8 @@ class Device(Timer, ABC):
         self.fault = ""
         self._retries: Retries | None = None  # of what leaves; None while all is well
         self._batch = model.batch
-        self._apart = Attempt.AMBIGUOUS  # what sending the readings of a refused batch one by one is; not known yet
+        self._suspects: frozenset[int] = frozenset()  # keys of a refused batch; while any waits they go one by one
+        self._single_attempt = Attempt.AMBIGUOUS  # of each of these; of an earlier life nothing is known
         # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
         self._ready_s = now.monotonic_s
         self._not_before_s = AT_ONCE_S  # nothing leaves before this
@@ -133,8 +135,11 @@ class Device(Timer, ABC):
         self.driver.engine.cut(self.index)
         self.stop()
         in_flight = self.disk.in_flight
-        if self.posted is not None and self.posted.report is None and in_flight is not None:
-            # What is on its way may have arrived or not.
+        report = None if self.posted is None else self.posted.report
+        # What is on its way may have arrived or not.
+        if report is not None:
+            self.disk.report_sent = (report.command_id, report.status, Attempt.AMBIGUOUS)
+        elif self.posted is not None and in_flight is not None:
             self.disk.in_flight = replace(in_flight, attempt=Attempt.AMBIGUOUS)
             self.write_readings("unanswered", in_flight.keys, self.now())
         self.is_on = False
@@ -326,7 +331,7 @@ class Device(Timer, ABC):
         self.fault = str(error)
         report, commands = request.report, self.commands
         self._not_before_s = now.monotonic_s
-        if report is None or commands is None:
+        if report is None:
             if is_refused_for_good(error):
                 self._put_away(request, str(error), now)
                 return
@@ -335,13 +340,11 @@ class Device(Timer, ABC):
                 self.disk.in_flight = replace(in_flight, attempt=in_flight.attempt.again(refused=refused))
             if left and not refused:
                 self.write_readings("unanswered", request.keys, now)
-        elif commands.is_not_taken(request, report, error, now):
-            return
-        elif error.advice is Advice.DROP:
-            commands.reported(report, now)
-            return
-        elif left:
-            commands.note_failure(request, report, error)
+        elif commands is not None:
+            if commands.handle_refused_result(request, report, error, now):
+                return
+            if left:
+                commands.note_failure(request, report, error)
         self._retries = self._retries or Retries(self.member.model.backoff, self.fleet.chance)
         self._not_before_s = self._ready_s = now.monotonic_s + self._retries.failed(error)
 
@@ -349,8 +352,8 @@ class Device(Timer, ABC):
         """Hand over no readings before this, on the monotonic clock: their waiting begins then."""
         self._readings_after_s = max(self._readings_after_s, until_s)
 
-    def free(self, now: Moment) -> None:
-        """A connection is up: until now it was not the generator that kept anything waiting."""
+    def connection_up(self, now: Moment) -> None:
+        """Restart lag measurement now: the delay before was the connection's."""
         self._not_before_s = self._ready_s = now.monotonic_s
 
     def wake(self, now: Moment) -> None:
@@ -383,7 +386,7 @@ class Device(Timer, ABC):
             fleet.ledger.reading_sent(index, row.key, row.digest, carried_ms, made_s, at_s)
         request = messages.readings(self.member.device_id, batch, f"{fleet.run}-{index}")
         if again:
-            request.attempt = self._apart
+            request.attempt = self._single_attempt
             self._write_resent(again, request.attempt, now)
         request.intended_s = max(intended_s, self._ready_s, self._readings_after_s)
         request.ready_s = max(request.intended_s, self._not_before_s)
@@ -424,13 +427,14 @@ class Device(Timer, ABC):
             fleet.waiting_readings -= len(taken_s)
             fleet.ledger.readings("accepted", self.index, delivered, now.monotonic_s - fleet.began_s)
         self.disk.in_flight = None
-        self._batch = self.member.model.batch
+        if self._suspects and not (self._suspects & outbox.rows.keys()):
+            self._batch, self._suspects = self.member.model.batch, frozenset()
 
     def _put_away(self, request: Request, reason: str, now: Moment) -> None:
-        """The service refused these for good. Of several, one is to blame: they go one by one, and none is lost."""
+        """The service refused these for good: drop a single reading; of several, find the bad one by one."""
         if len(request.keys) == 1:
             self._remove_readings(request, {request.keys[0]: reason}, now)
         else:
-            self._batch = 1
-            self._apart = request.attempt.again(refused=True)
+            self._batch, self._suspects = 1, frozenset(request.keys)
+            self._single_attempt = request.attempt.again(refused=True)
             self.disk.in_flight = None

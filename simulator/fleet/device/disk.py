@@ -16,6 +16,7 @@ from agent.core.outbox import ROW_BYTES, Bounds, StoredItem, choose_next, evict,
 from agent.core.timekeeping import age_s
 from agent.core.values import CommandState, JournalEntry, Moment
 from simulator.fleet.device.http_messages import Reading, Request
+from simulator.fleet.outcomes import Attempt
 
 _BOUNDS: Final = Bounds(max_rows=10_000, max_bytes=1024 * 1024)
 _MILLISECONDS_KEPT: Final = 16
@@ -46,7 +47,7 @@ class MemoryJournal:
             self.entries.setdefault(entry.command.id, entry)
 
     def put(self, entry: JournalEntry) -> JournalEntry:
-        """A command is in another state."""
+        """Replace an entry."""
         self.entries[entry.command.id] = entry
         return entry
 
@@ -106,10 +107,10 @@ class MemoryOutbox:
         self._dated: deque[int] | None = None
 
     def put(self, text: str, digest: int, at: Moment, due_s: float) -> Sequence[float]:
-        """Accept one reading; older ones give way at a bound. Arguments as for :class:`Row`.
+        """Store one reading; older ones are dropped at a bound. Arguments as for :class:`Row`.
 
         Returns:
-            When those that gave way were taken, on the monotonic clock.
+            When the dropped ones were taken, on the monotonic clock.
         """
         key, rows = self.next_key, self.rows
         self.next_key = key + 1
@@ -119,7 +120,7 @@ class MemoryOutbox:
             return ()
         dropped: list[float] = []
         age = age_s(next(iter(rows.values())).at, at)
-        # The core's own first questions, before anything is made for it.
+        # Checked here first as the core would, since calling it needs an object for each row.
         if age is None or age > _BOUNDS.max_age_s:
             old, _ = too_old(map(_held, rows.values()), _BOUNDS.max_age_s, at, len(rows))
             dropped += self.remove([held.key for held in old])
@@ -136,7 +137,7 @@ class MemoryOutbox:
         if len(rows) <= 1:
             return list(rows.values())
         oldest = next(iter(rows.values()))
-        # The core's own first question, before anything is made for it: where the oldest is live all are.
+        # Checked here first as the core would: where the oldest is live all are.
         if is_live(oldest.at, now):
             return [oldest] if limit == 1 else list(islice(rows.values(), limit))
         queue = map(_held, islice(rows.values(), limit))
@@ -144,7 +145,7 @@ class MemoryOutbox:
         return [rows[key] for key in choose_next([queue], newest, now, limit)]
 
     def free_millisecond(self, epoch_ms: int) -> int:
-        """The time for a reading that is sent: no two of the latest of one device carry the same."""
+        """A time for a reading that differs from those of the latest readings of this device."""
         dated = self._dated = self._dated or deque(maxlen=_MILLISECONDS_KEPT)
         while epoch_ms in dated:
             epoch_ms += 1
@@ -156,7 +157,7 @@ class MemoryOutbox:
         return [row.at.monotonic_s for row in self.rows.values()]
 
     def remove(self, keys: Iterable[int]) -> list[float]:
-        """These need not be sent any more; when those of them that still waited were taken, on the monotonic clock."""
+        """Remove readings; returns when those that were still there were taken, on the monotonic clock."""
         taken_s = []
         for key in keys:
             row = self.rows.pop(key, None)
@@ -172,15 +173,18 @@ def _held(row: Row) -> StoredItem:
 
 @dataclass(slots=True)
 class Disk:
-    """What survives the power going off.
+    """What survives a loss of power.
 
     Attributes:
-        in_flight: the readings that were sent and never answered: they go again in the same request, byte for byte, so
+        in_flight: readings that were sent without a final answer. The same request is sent again, byte for byte, so
             that a service with idempotency keys recognises it. Its ``attempt`` is that of the next sending.
-        interval_s: how often a command said that the sensor is read; None where none did.
+        report_sent: the last report that went out without a final answer: its command and status, and what sending it
+            again is.
+        interval_s: the sensor's interval as a command set it; None where none did.
     """
 
     journal: MemoryJournal = field(default_factory=MemoryJournal)
     outbox: MemoryOutbox = field(default_factory=MemoryOutbox)
     in_flight: Request | None = None
+    report_sent: tuple[str, str, Attempt] = ("", "", Attempt.FIRST)
     interval_s: float | None = None

@@ -1,9 +1,8 @@
 """A virtual device over MQTT: a session, commands that are pushed, and one message under way until it is settled.
 
-The topics and messages are those of docs/protocol.md, out of :mod:`agent.wire`, as the real agent's transport uses
-them; what is said all day, readings, is written without the models, to the same bytes. The broker acknowledges a
-message (PUBACK) once it has it; the gateway's receipt settles what is in it. A lost session is made again by the
-device, with growing pauses.
+Topics and messages are those of docs/protocol.md, built by :mod:`agent.wire` as in the real agent; only readings, the
+hot path, are written without the models, to the same bytes. The broker acknowledges a message (PUBACK) once it has it;
+the gateway's receipt settles its contents. The device reconnects after a lost session, with growing pauses.
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ from simulator.fleet.engine.timers import NEVER
 from simulator.fleet.faults import Fate
 from simulator.fleet.outcomes import OutcomeClass
 
-if TYPE_CHECKING:  # a driver has devices, which are a driver's
+if TYPE_CHECKING:  # import cycle
     from simulator.fleet.device.driver import MqttDriver
 
 RECEIPT_TIMEOUT_S: Final = 30.0
-"""So long a device waits for the gateway's receipt, once the broker has acknowledged."""
+"""How long a device waits for the gateway's receipt after the broker's PUBACK."""
 STABLE_S: Final = 10.0
-"""A connection that lasted this long shows that all is well: the next failure is the first of its row."""
+"""After this long the reconnect back-off starts again at its minimum."""
 SPREAD_S: Final = 2.0
-"""After the power came a device connects within this, each at its own place: the real agent's default."""
-# Commands are not listed here, so their entries go by age; the broker keeps them no longer than the session.
+"""A device connects within this time after power-on, each at its own moment: the real agent's default."""
+# Pushed commands are never listed, so journal entries are removed by age. The broker keeps no command longer than this.
 _REMEMBERED_S: Final = 2.0 * SESSION_EXPIRY_S
 _TIDY_EVERY: Final = 64
 _ONLINE: Final = encode(StatusMessage(status="online", firmware_version="fleet"))
@@ -70,8 +69,10 @@ _NO_RECEIPT: Final = (
     "the broker took a message, but no gateway confirmed it in time: is the gateway running, and does the device have "
     "a token there?"
 )
+_RESULT: Final = 0
+"""In place of an outbox key, which are from 1 on."""
 _CONNECT_BYTES: Final = 400
-"""CONNECT with a will and SUBSCRIBE, about."""
+"""The approximate size of CONNECT with a will, and SUBSCRIBE."""
 _ROUND_TRIPS: Final = 3
 """Of a connection: TCP, CONNECT, SUBSCRIBE."""
 
@@ -85,7 +86,9 @@ class MqttOperation(StrEnum):
     """Until the broker acknowledged."""
     REPORT = "mqtt.report"
     RECEIPT = "mqtt.receipt"
-    """Until the gateway said that it has the message in its store."""
+    """Until the gateway's receipt for the message."""
+    RECEIVED = "mqtt.received"
+    """A message to the device; not measured, only named where one is faulty."""
 
 
 class MqttDevice(Device):
@@ -100,7 +103,7 @@ class MqttDevice(Device):
         "_connection",
         "_is_acknowledged",
         "_is_up",
-        "_not_understood",
+        "_refusal",
         "_refused",
         "_sent_s",
         "_session",
@@ -118,14 +121,14 @@ class MqttDevice(Device):
         self._connect_retries = Retries(member.model.backoff, self.fleet.chance)
         # Infinity while there is a connection, or one is being made.
         self._connect_due_s = now.monotonic_s + phase_s(member.device_id, "first contact", SPREAD_S)
-        self._connection = object()  # what is late for an earlier connection is void
+        self._connection = object()  # identifies it: timers of an earlier one do nothing
         self._attempt_s = self._began_s = self._up_since_s = self._sent_s = 0.0
         self._is_up = False  # the subscriptions are acknowledged
-        self._is_acknowledged = False  # the broker has what was posted
-        self._settle_due_s = NEVER  # until then the broker has to acknowledge it, or the gateway to confirm it
-        self._awaited: dict[str, int] = {}  # what the gateway has to confirm: key -> outbox key
-        self._refused: dict[int, str] = {}  # what it refused: outbox key -> why
-        self._not_understood = ""  # why the gateway could not read what was posted at all
+        self._is_acknowledged = False  # the broker acknowledged what was posted
+        self._settle_due_s = NEVER  # the deadline for the PUBACK, then for the receipt
+        self._awaited: dict[str, int] = {}  # keys that the receipt has to name -> outbox keys
+        self._refused: dict[int, str] = {}  # outbox keys that the gateway refused -> why
+        self._refusal = ""  # why the gateway refused what was posted as a whole
 
     def power_gone(self) -> None:
         self._went_down()
@@ -169,7 +172,7 @@ class MqttDevice(Device):
         if request is None:
             return
         self._awaited = _awaited_keys(request, f"{self.fleet.run}-{self.index}")
-        self._refused, self._not_understood = {}, ""
+        self._refused, self._refusal = {}, ""
         self._is_acknowledged = False
         self._sent_s = self.fleet.monotonic()
         self._settle_due_s = self._sent_s + self.fleet.timeout_s
@@ -181,15 +184,16 @@ class MqttDevice(Device):
         go = partial(self._session.publish, topic, payload, on_acknowledged, retain=retain)
         self._over_link(len(topic) + len(payload), 1, go)
 
-    # --- links, where faults are done to them -------------------------------------------------------------------------
+    # --- faults of the link -------------------------------------------------------------------------------------------
 
     def _over_link(self, size_bytes: int, trips: int, go: Callable[[], object]) -> None:
-        """Do it as far as the link lets it: later, or instead the session fails, and never from within.
+        """Call ``go`` now or after the link's delay, or break the session; breaking always goes through a timer (no
+        re-entrancy).
 
         Args:
             size_bytes: of what goes over the link.
-            trips: so many times there and back.
-            go: does it.
+            trips: round trips.
+            go: sends it.
         """
         fleet, links, connection = self.fleet, self.driver.links, self._connection
         if not links.has_faults:
@@ -198,7 +202,7 @@ class MqttDevice(Device):
         passage = links.passage(self.index, size_bytes)
         delay_s = trips * passage.delay_s
         if passage.fate is not Fate.ARRIVES:
-            # What is lost is waited for.
+            # A lost message is noticed at the timeout.
             delay_s = fleet.timeout_s if passage.fate is Fate.LOST else delay_s
             go = partial(self._break, passage.fate)
         elif not delay_s:
@@ -223,36 +227,36 @@ class MqttDevice(Device):
     # --- the session (SessionListener) --------------------------------------------------------------------------------
 
     def connected(self, now_s: float) -> None:
-        """The broker took the device, and the subscriptions are acknowledged: end any back-off."""
+        """The subscriptions are acknowledged: end any back-off."""
         self.driver.connections += 1
         self._is_up, self._up_since_s = True, now_s
         self._measure_attempt(OutcomeClass.OK, now_s)
-        # It is said again at the next connection, so nobody waits for its end.
+        # It is published at each connection, so its end does not matter.
         self._publish(topics.status(self.member.device_id), _ONLINE, _nobody_waits, retain=True)
         now = self.moment(now_s)
-        self.free(now)
+        self.connection_up(now)
         self.turn(now_s)
         self.fleet.on_news()
 
     def arrived(self, topic: str, payload: bytes, now_s: float) -> None:
-        """A message came: what is wrong with it will not get better, so it is acknowledged all the same."""
+        """Take in a message. A faulty one is skipped and acknowledged: it would be no better the next time."""
         now = self.moment(now_s)
         try:
             self._take(topic, payload, now)
         except InvalidMessage as error:
             fault = f"a message on {topic[:120]} is skipped: {error}"
-            self.fleet.observer.faulted(MqttOperation.RECEIPT, self.index, fault)
+            self.fleet.observer.faulted(MqttOperation.RECEIVED, self.index, fault)
         if self.posted is not None and self._is_acknowledged and not self._awaited:
             self._receipted(self.posted, now)
         self.turn(now_s)
 
     def lost(self, error: Offline, outcome: OutcomeClass, now_s: float) -> None:
-        """Note that there is no connection any more, or that it was never made."""
+        """The connection is lost, or the attempt failed: connect again after a pause."""
         if self.posted is not None:
             self._fail(self.posted, OutcomeClass.TRANSPORT, error, self.moment(now_s))
         if not self._is_up:
             self._measure_attempt(outcome, now_s)
-        # Two clients with one id throw each other out: each waits ever longer.
+        # Two clients with one id disconnect each other: for them the back-off must grow.
         elif now_s - self._up_since_s >= STABLE_S and not isinstance(error, SessionTakenOver):
             self._connect_retries.succeeded()
         self.fleet.observer.faulted(MqttOperation.CONNECT, self.index, str(error))
@@ -270,11 +274,11 @@ class MqttDevice(Device):
         self._settle_due_s = NEVER
 
     def _measure_attempt(self, outcome: OutcomeClass, now_s: float) -> None:
-        """Hand an attempt to connect that ended to the observer."""
+        """Report the end of an attempt to connect to the observer."""
         due_s, began_s = self._attempt_s, self._began_s
         self.fleet.observer.exchanged(MqttOperation.CONNECT, outcome, self.index, due_s, due_s, began_s, now_s)
 
-    # --- what comes ---------------------------------------------------------------------------------------------------
+    # --- messages to the device ---------------------------------------------------------------------------------------
 
     def _take(self, topic: str, payload: bytes, now: Moment) -> None:
         parsed = topics.parse(topic)
@@ -282,7 +286,7 @@ class MqttDevice(Device):
             journal = self.disk.journal
             command = topics.read_command(payload, parsed.command_id, self.member.device_id)
             take_in(self, CommandPoll((command,), pushed=True), now)
-            self.own_due_s = AT_ONCE_S  # its work begins at once
+            self.own_due_s = AT_ONCE_S  # start its work at once
             if len(journal.entries) % _TIDY_EVERY == 0:
                 journal.forget_before(now.monotonic_s - _REMEMBERED_S)
         elif parsed.kind is TopicKind.RECEIPTS:
@@ -302,10 +306,12 @@ class MqttDevice(Device):
             why = f"{each.error}: {each.message}"
             if each.key is not None:
                 outbox_key = self._awaited.pop(each.key, None)
-                if outbox_key is not None:
+                if outbox_key == _RESULT:
+                    self._refusal = f"the result is refused: {why}"
+                elif outbox_key is not None:
                     self._refused[outbox_key] = why
-            elif self._awaited:  # the gateway could not read a message: it is that under way
-                self._not_understood, self._awaited = why, {}
+            elif self._awaited:  # the gateway could not read a message, which is the one under way
+                self._refusal, self._awaited = f"the gateway did not understand a message: {why}", {}
 
     # --- the end of a message -----------------------------------------------------------------------------------------
 
@@ -329,9 +335,9 @@ class MqttDevice(Device):
         self.fleet.on_news()
 
     def _receipted(self, request: Request, now: Moment) -> None:
-        """Everything in the message is confirmed, or none of it was understood."""
-        if self._not_understood:
-            error = Refused(400, "not_understood", f"the gateway did not understand a message: {self._not_understood}")
+        """The receipt names everything in the message, or refuses it as a whole."""
+        if self._refusal:
+            error = Refused(400, "refused_by_gateway", self._refusal)
             self._fail(request, OutcomeClass.REFUSED, error, now)
         else:
             outcome = OutcomeClass.REFUSED if self._refused else OutcomeClass.OK
@@ -346,7 +352,7 @@ class MqttDevice(Device):
             self.fleet.observer.faulted(MqttOperation.RECEIPT, self.index, self.fault)
 
     def _fail(self, request: Request, outcome: OutcomeClass, error: ServiceError, now: Moment) -> None:
-        """No acknowledgement, or no receipt, or no session: the same goes again after a while, with the same keys."""
+        """No PUBACK, no receipt, no session, or a refusal of the whole message."""
         operation = self._stage(request)
         self._measure(operation, outcome, request, now.monotonic_s)
         self._settle_due_s = NEVER
@@ -355,7 +361,7 @@ class MqttDevice(Device):
         self.fleet.observer.faulted(operation, self.index, self.fault)
 
     def _measure(self, operation: str, outcome: OutcomeClass, request: Request, now_s: float) -> None:
-        """Hand an exchange that ended to the observer."""
+        """Report the end of an exchange to the observer."""
         self.fleet.observer.exchanged(
             operation,
             outcome,
@@ -368,16 +374,16 @@ class MqttDevice(Device):
         )
 
     def _stage(self, request: Request) -> str:
-        """What the message under way waits for."""
+        """The operation that the message under way waits for."""
         return MqttOperation.RECEIPT if self._is_acknowledged else request.operation
 
 
 def _nobody_waits(code: int, sent_s: float, now_s: float) -> None:
-    """PUBACK for a greeting or a copy."""
+    """PUBACK for a status message or a copy."""
 
 
 def _error_of(code: int) -> ServiceError | None:
-    """What a PUBACK's reason code (MQTT 5.0, section 3.4.2.1) means; None where somebody will get the message."""
+    """The error that a PUBACK's reason code stands for (MQTT 5.0, section 3.4.2.1); None where the message is taken."""
     if code == NOBODY_LISTENS:
         return TransportError("no gateway listens at the broker, so nobody can store what devices send: start it")
     if code < FAILURES_FROM:
@@ -395,7 +401,7 @@ def _error_of(code: int) -> ServiceError | None:
 
 
 class MqttMessages(HttpMessages):
-    """Builds the messages of devices to the gateway: they carry keys, and the gateway's receipt settles them."""
+    """Builds messages to the gateway. They carry keys, which the gateway's receipt names."""
 
     def __init__(self) -> None:
         super().__init__(frozenset())
@@ -403,14 +409,13 @@ class MqttMessages(HttpMessages):
         self.sends_time = self.takes_arrays = True
 
     def readings(self, device_id: str, batch: Sequence[Reading], name: str) -> Request:
-        """Hand over readings: a lone one as an object, several as an array."""
+        """One reading as an object, several as an array."""
         items = [_item(reading, name) for reading in batch]
         body = items[0] if len(items) == 1 else f"[{','.join(items)}]"
         keys = tuple([reading.key for reading in batch])
         return Request(MqttOperation.READINGS, "PUBLISH", topics.sensor_data(device_id), body.encode(), keys=keys)
 
     def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
-        """Report progress or the result of a command."""
         key = topics.result_key(report)
         message = ResultMessage(status=report.status, result=report.result, error=report.error, key=key)  # type: ignore[arg-type]  # checked by the model
         topic = topics.result(device_id, report.command_id)
@@ -426,8 +431,8 @@ def _item(reading: Reading, name: str) -> str:
 
 
 def _awaited_keys(request: Request, name: str) -> dict[str, int]:
-    """The keys that a receipt has to name, with the outbox's key of each (0 for a result); empty for none."""
+    """The keys that a receipt has to name, each with its outbox key, or ``_RESULT``; empty where no receipt comes."""
     if request.report is None:
         return {f"{name}-{key}": key for key in request.keys}
     key = topics.result_key(request.report)
-    return {} if key is None else {key: 0}
+    return {} if key is None else {key: _RESULT}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from types import SimpleNamespace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -160,6 +161,25 @@ def test_whatever_fails_every_command_ends_and_every_reading_is_stored_once_or_r
     assert world.ledger.accepted == len(world.service.stored) == world.ledger.sent - refused > refused > 0
     never = [c for c in world.service.commands.values() if c["command_payload"] in PAYLOADS[3:5] + PAYLOADS[6:]]
     assert {command["status"] for command in never} <= {"rejected", "expired"}
+
+
+@pytest.mark.parametrize(("status", "undeliverable"), [("cancelled", 1), ("succeeded", 0)])
+def test_a_result_whose_command_is_over_was_taken_only_if_it_was_sent_before(status, undeliverable):
+    """The second one arrived, and the power went before its answer came."""
+    world = World(lambda: "none")
+    test = world.send(PAYLOADS[2])
+    world.run(2.5)
+    if status == "cancelled":
+        test["status"] = status
+    else:
+        world.trouble = lambda: "answer lost"
+        world.run(2)
+        world.power(on=False)
+        world.trouble = lambda: "none"
+        world.power(on=True)
+    world.run(20)
+    fleet = world.driver.fleet
+    assert (test["status"], fleet.open_commands, fleet.undeliverable_results) == (status, 0, undeliverable)
 
 
 def test_a_once_handler_that_the_power_left_is_not_run_again_and_an_idempotent_one_is():

@@ -11,6 +11,7 @@ import pytest
 from agent.core.timekeeping import PollIntervals
 from agent.wire.encoding import parse_time
 from agent.wire.server import ALL_EXTENSIONS, BATCH_SENSOR_DATA, LONG_POLL
+from simulator.fleet.audit.ledger import SEQUENCE_NAME
 from simulator.fleet.device.driver import HttpDriver
 from simulator.fleet.device.model import DeviceModel, Member
 from simulator.fleet.engine.addresses import RequestHead, read_origin
@@ -166,6 +167,33 @@ def test_the_readings_of_a_batch_that_was_refused_go_again_as_what_the_batch_was
     assert {ambiguous for _, ambiguous in again} == {attempt is AMBIGUOUS}
     assert len([key for keys, _ in again for key in keys]) == len({key for keys, _ in again for key in keys}) > 1
     assert not before or {key for keys, _ in again for key in keys} == set(batch)
+
+
+def test_the_readings_of_a_refused_batch_go_one_by_one_until_all_of_them_are_settled():
+    sent: list[list[int]] = []
+
+    def answer(request):
+        if request.method == "GET":
+            return well(request)
+        items = request.json() if isinstance(request.json(), list) else [request.json()]
+        sent.append([item["sensor_data"][SEQUENCE_NAME] for item in items])
+        if 4 in sent[-1]:
+            return 400, {}, b'{"error":"invalid","message":"a bad reading"}'
+        return 201, {}, b'{"accepted":%d,"errors":[]}' % len(items)
+
+    model = replace(MINUTE, interval_s=10.0, batch=6)
+    bench = Bench(devices=1, answer=answer, model=model, offers=ALL_EXTENSIONS - {LONG_POLL})
+    bench.engine.takes_s = 65.0  # so that a batch waits when the first reading is there
+    bench.switch_on()
+    bench.run(80)
+    bench.engine.takes_s = 0.01
+    bench.run(200)
+    bench.engine.takes_s = 25.0
+    bench.run(100)
+    assert sent[1] == [2, 3, 4, 5, 6, 7]
+    assert [keys for keys in sent[2:] if set(keys) & set(sent[1])] == [[2], [3], [4], [5], [6], [7]]
+    assert len(sent[-1]) > 1, "then in batches again"
+    assert [keys for _, keys, _ in bench.written("refused")] == [(4,)]
 
 
 @pytest.mark.parametrize("wall_off_s", [0.0, -86_400.0])

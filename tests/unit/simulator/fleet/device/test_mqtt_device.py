@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from agent.core.values import CommandState
 from agent.errors import SessionTakenOver
 from agent.wire import topics
-from agent.wire.topics import Notice, Receipt, encode
+from agent.wire.topics import Notice, Receipt, Refusal, encode
 from simulator.fleet.device.driver import MqttDriver
 from simulator.fleet.device.links import Links
 from simulator.fleet.device.model import DeviceModel, Member
@@ -70,7 +71,9 @@ class Broker:
 def test_a_message_that_makes_no_sense_is_told_and_taken_as_one_that_does(topic, payload):
     broker = Broker()
     broker.deliver(topic, payload)
-    assert topic in broker.observer.faults[-1][2]
+    operation, _, sentence = broker.observer.faults[-1]
+    assert operation == "mqtt.received"
+    assert topic in sentence
     assert broker.ledger.calls == []
 
 
@@ -86,6 +89,22 @@ def test_the_gateways_hint_holds_readings_back_and_lets_results_go():
     broker.pass_s(10)
     topic, payload = broker.published[-1]
     assert (topic, len(json.loads(payload))) == (topics.sensor_data(ID), 6)
+
+
+def test_a_result_that_the_gateway_refuses_is_undeliverable_and_its_reason_is_told():
+    broker = Broker()
+    command = {"id": "c1", "device_id": ID, "command_payload": {"command": "ping"}, "status": "queued"}
+    broker.deliver(topics.command(ID, "c1"), json.dumps(command).encode())
+    broker.pass_s(1)
+    refusal = Refusal(key="result-succeeded-c1", error="validation_error", message="too deep")
+    broker.deliver(topics.receipts(ID), encode(Receipt(refused=(refusal,))))
+    broker.pass_s(1)
+    entry = broker.driver.device(0).disk.journal.entries["c1"]
+    assert entry.state is CommandState.UNDELIVERABLE
+    assert "validation_error: too deep" in entry.undeliverable
+    assert [call[0] for call in broker.ledger.calls if call[0] in {"reported", "undeliverable"}] == ["undeliverable"]
+    assert "validation_error: too deep" in broker.observer.faults[-1][2]
+    assert broker.driver.fleet.open_commands == 0
 
 
 def test_a_connection_that_a_slow_link_held_up_is_not_made_once_the_power_went():
