@@ -19,7 +19,7 @@ Commands; one of another run of the same devices (``is_foreign``) is none of our
 - *doubled*: its effect began more often than the handler's contract allows (``once``: once; any other: once for each
   time that the power went), or it is listed twice.
 - *altered*: its payload is not what was ordered, or the service has a result that the device never gave.
-- *unknown*: it came to a device, or is listed as made during the run, and nobody ordered it.
+- *unknown*: it came to a device, or is listed as made during the run, and was not ordered by it.
 """
 
 from __future__ import annotations

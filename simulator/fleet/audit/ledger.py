@@ -73,7 +73,7 @@ CommandEvent = Literal["ordered", "order_unanswered", "received", "started", "fi
 wrote it into its journal for the first time; the digest is that of the payload that came. ``started``: the effect
 begins, written before the work; the detail is the handler's contract. ``finished``: the device decided how it ended,
 also without an effect; the detail is the outcome, the digest that of the result. ``reported``: the service took the
-final result. ``undeliverable``: nothing on the service takes it; it stays with the device, and nobody waits for it.
+final result. ``undeliverable``: nothing on the service takes it; it stays with the device, and is not waited for.
 """
 
 

@@ -4,7 +4,7 @@ Only ``GET /sensor-data`` and ``GET /devices/{deviceId}/commands`` are used, and
 that has the results of commands; nothing is kept in memory beside a page for each request in flight. The specification
 leaves query parameters open (rule E3), so they are sent where the service announces them; any other is read once as a
 whole, and where it refuses that, device by device. A list of commands is read only where that is known to take none
-away: a server may hand each command out once, to whoever asks.
+away: a server may hand each command out once, also to an audit.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ class ReadBack:
             ``timeless`` (their time cannot be read) and ``malformed`` (they cannot be read as commands).
         failure: why it was given up; None when everything was read.
         results_read: the table of results was read to its end.
-        perhaps_cut: all readings came in one page of a usual size, without a word of a next one: there may be more that
-            nobody can ask for.
+        perhaps_cut: all readings came in one page of a usual size that names no next one: there may be more, without a
+            way to ask for them.
     """
 
     def __init__(self, rules: AuditRules, pages: Pages, database: sqlite3.Connection, on_progress: OnProgress) -> None:

@@ -79,7 +79,7 @@ def count_unended(streams: Sequence[CommandEnds], operations: Operations, comman
     it out, so that a threshold that holds would hold for the others only.
 
     Args:
-        streams: what became of the orders.
+        streams: how the commands of each stream ended.
         operations: what was measured.
         command: only those of this name; None for all.
     """
@@ -166,7 +166,7 @@ class CommandTracker:
         self._recorder = recorder
         self._names = names
         self._traces: dict[str, _CommandTrace] = {}
-        # Ended, and not whole yet: the answer to whoever sent it is to come, or its device may have it after all.
+        # Ended, and more may become known: the answer to its order is to come, or its device may have it after all.
         self._ended: dict[str, _CommandTrace] = {}
         self.ends: dict[int | None, Counter[EndState]] = defaultdict(Counter)
 
@@ -181,7 +181,7 @@ class CommandTracker:
             command_id: the service's.
             stream: number of the scenario's stream of commands.
             planned_s: when it was due by the plan, on the machine's monotonic clock.
-            expires_s: when the service hands it out no more; None where nobody can say.
+            expires_s: from when on the service hands it out no more; None if that is not known.
         """
         trace = self._trace(command_id)
         trace.stream, trace.expires_s = stream, expires_s

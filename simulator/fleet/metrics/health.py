@@ -42,7 +42,7 @@ _OLDEST: Final = 2
 
 
 def boot_time() -> float:
-    """Seconds since the machine started, its sleep included: nobody sets this clock, and no signal stops it."""
+    """Seconds since the machine started, its sleep included; this clock is never set."""
     return time.clock_gettime(_BOOT_CLOCK)
 
 
@@ -161,7 +161,7 @@ RATE_ERROR: Final = 0.005
 STRAINED_SHARE: Final = 0.05
 """Of all seconds; beyond it the run is inconclusive. One second alone never is."""
 STOOD_STILL_SHARE: Final = 0.005
-"""Of the run; beyond it the run is inconclusive, below only if something failed: nobody knows whose fault that was."""
+"""Of the run; beyond it the run is inconclusive, below only if something failed, since the cause is not known then."""
 _IDLE_PERCENT: Final = 50.0
 """Of one core; a worker that used less was not held up by its own work."""
 _SIGNS: Final[Mapping[str, tuple[float, Callable[[float], str]]]] = {

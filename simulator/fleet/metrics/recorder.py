@@ -326,7 +326,7 @@ class Merger:
         self._workers[worker].silent_because = ""
 
     def lost(self, worker: int, reason: str) -> None:
-        """A worker will not send any more: nobody waits for it, and what is missing becomes a gap."""
+        """A worker will not send any more: it is not waited for, and what is missing becomes a gap."""
         self._workers[worker].silent_because = reason
 
     def ready(self) -> list[Second]:

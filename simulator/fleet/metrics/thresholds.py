@@ -391,8 +391,8 @@ class _Sample(NamedTuple):
     """What a threshold looks at in one second.
 
     Attributes:
-        times: encoded histograms of what is meant.
-        chosen, of: how many are meant, and of how many.
+        times: encoded histograms of the exchanges that it is about.
+        chosen, of: how many it is about, and of how many.
         level: of the gauge; None where it was not measured.
     """
 
@@ -499,7 +499,7 @@ class _Watch:
         return any(span.begin_s <= second.second and second.second + 1 <= span.end_s for span in self._phases)
 
     def result(self, record: RunRecord, seconds: int) -> ThresholdResult:
-        """What became of the threshold in the whole run."""
+        """Whether the threshold held in the whole run."""
         threshold = self.threshold
         if threshold.source is Source.AUDIT:
             return _audited(threshold, record.audit)

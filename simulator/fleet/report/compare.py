@@ -38,7 +38,7 @@ WORSE: Final = "worse"
 SAME: Final = "no difference"
 TOO_FEW: Final = "too few to say"
 NOT_JUDGED: Final = "not judged"
-"""One of the runs says nothing of its target, or what looks better comes of a run that lost data."""
+"""One of the runs proves nothing about its target, or what looks better is of a run that lost data."""
 
 _STYLES: Final = {BETTER: "bold green", WORSE: "bold red", NOT_JUDGED: "yellow"}
 _FORMS: Final[Mapping[str, Callable[[float], str]]] = {"s": time_text, "share": percent_text, "per_s": count_text}
@@ -75,7 +75,7 @@ def compare_runs(folder_a: Path, folder_b: Path) -> dict[str, Any]:
     worse, better = (sum(each["finding"] == finding for each in differences) for finding in (WORSE, BETTER))
     conclusion = f"B is worse in {worse}, better in {better}; no difference in {len(differences) - worse - better}"
     if broken:
-        conclusion = f"{len(broken)} of what A held does not hold in B; {conclusion}"
+        conclusion = f"checks that held in A and not in B: {len(broken)}; {conclusion}"
     if unjudged:
         conclusion = f"nothing is judged: {'; '.join(unjudged)}"
     members = ("name", "began_at", "target")

@@ -68,7 +68,7 @@ class Figures:
         *,
         timed: Iterable[OutcomeClass] = WAITED,
     ) -> Self:
-        """Figures of an operation out of what was measured, by outcome; ``timed``: the outcomes whose times count."""
+        """Figures of an operation from its tallies by outcome; ``timed``: the outcomes whose times count."""
         found = cls(name, span_s)
         for outcome, tally in measured.items():
             found.counts[outcome] += tally.count
@@ -183,7 +183,7 @@ def run_figures(record: RunRecord) -> FigureSet:
     found = FigureSet.of(record.operations, record.duration_s)
     if unended := count_unended(record.commands, record.operations):
         commands = found.ages.setdefault(COMMAND_AGE, Figures(COMMAND_AGE, record.duration_s))
-        # Also those that nobody has an age of: whose order was answered without an id, or whose result no server took.
+        # Also those without a known age: the order was answered without an id, or no server took the result.
         commands.counts[OutcomeClass.TIMEOUT] += max(0, unended - (commands.total - commands.good))
     return found
 
@@ -194,13 +194,13 @@ def health_figures(health: GeneratorHealth) -> dict[str, Any]:
 
 
 def search_rows(record: RunRecord) -> list[tuple[str, StepWord, str]]:
-    """The steps of a search for the limit: how much it was, what became of it, and why; none without a search."""
+    """The steps of a search for the limit: its level, its result, and why; none without a search."""
     search = record.search
     return [(search.text(step.level), step.word, "; ".join(step.why)) for step in search.steps] if search else []
 
 
 def errors_of(record: RunRecord) -> list[tuple[str, int]]:
-    """Why exchanges failed, in the words of whoever made them, and how often: the most frequent first."""
+    """Why exchanges failed, in the workers' words, and how often: the most frequent first."""
     found = record.extras.get("errors", {})
     return sorted(found.items(), key=lambda each: (-each[1], each[0]))
 

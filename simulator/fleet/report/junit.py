@@ -31,7 +31,7 @@ class _Case(NamedTuple):
     Attributes:
         result: the element of a case that is not good: ``failure``, ``error`` or ``skipped``; empty for a good one.
         text: why.
-        seconds: how long it took; 0 where nobody measured.
+        seconds: how long it took; 0 where that was not measured.
     """
 
     suite: str

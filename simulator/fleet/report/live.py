@@ -105,7 +105,7 @@ class ConsoleView(RunView):
         return self._second["second"] + 1 if self._second else 0
 
     def picture(self) -> RenderableType:
-        """The picture, the most important first: whoever prints it cuts it to the terminal's height."""
+        """The picture, the most important first: it is cut off at the terminal's height."""
         facts = Table.grid(padding=(0, 1))
         facts.add_column(width=_LABEL, style="dim", no_wrap=True)
         facts.add_column()
@@ -181,7 +181,7 @@ class ConsoleView(RunView):
         event = self._second
         yield "generator", self._generator()
         yield "so far", self._outcomes()
-        if gauges := event["gauges"]:  # of what devices count by their own ledgers: the service is read back at the end
+        if gauges := event["gauges"]:  # counted by the devices; the service is asked at the end
             yield "devices", [(f"{count_text(value)} {name.replace('_', ' ')}", "") for name, value in gauges.items()]
         if dead := [number for number, state in event["workers"].items() if state == "dead"]:
             yield "workers", [(f"{', '.join(dead)} of {plural(len(event['workers']), 'worker')} dead", "bold red")]

@@ -1,4 +1,4 @@
-"""All reports of a run out of its folder: of one that ended, and of one that was killed or still goes on."""
+"""All reports of a run, from the files in its folder; also of a run that was killed or still goes on."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def finish_run(folder: RunFolder, record: RunRecord) -> tuple[str, ...]:
         What could not be written and why, a sentence each, such as on a full disk.
 
     Raises:
-        ConfigurationError: somebody damaged the folder during the run.
+        ConfigurationError: the folder was damaged during the run.
     """
     try:
         folder.finish(record)

@@ -110,7 +110,7 @@ def observed_text(result: ThresholdResult) -> str:
 
 
 def audit_text(audit: AuditRecord) -> str:
-    """What is wrong by the audit, in a few words; of what could not be read back nobody knows."""
+    """What is wrong by the audit, in a few words, and whether it is complete."""
     counts = {word: sum(getattr(stream, word) for _, stream in audit.streams) for word in WRONGS}
     parts = [f"{count:,} {word}" for word, count in counts.items() if count]
     return ", ".join([*parts, *([] if audit.complete else ["not complete"])]) or NOTHING_WRONG

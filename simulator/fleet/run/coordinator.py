@@ -362,9 +362,9 @@ class Run:
                 self.summaries[worker] = message
                 self.merger.ended(worker)
             case Problem(sentence):
-                told = f"worker {worker}: {sentence}"
-                self.internal_errors.append(told)
-                self._warn(told)
+                text = f"worker {worker}: {sentence}"
+                self.internal_errors.append(text)
+                self._warn(text)
             case Lost(reason):
                 self._states[worker] = "dead"
                 self.merger.lost(worker, reason)
@@ -418,7 +418,7 @@ class Run:
     def _check_target(self, second: Second) -> None:
         """End the run when nothing is answered any more.
 
-        A second without any request proves nothing: perhaps nobody is left to make one.
+        A second without any request proves nothing: perhaps no device is online.
         """
         outcomes = {kind for kinds in second.operations.values() for kind, tally in kinds.items() if tally.count}
         if outcomes - _NO_ANSWER or self._is_fault_under_way(second.second):

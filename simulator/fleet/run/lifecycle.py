@@ -368,7 +368,7 @@ def merge_audit(folder: Path, audit: AuditRecord) -> tuple[str, tuple[str, ...]]
         audit: what was found now.
 
     Returns:
-        What a person should know of it: the verdict, or why the record stays as it is; and what could not be written
+        A sentence for people: the verdict, or why the record is not changed; and what could not be written
         and why, a sentence each, such as on a full disk.
 
     Raises:

@@ -71,7 +71,7 @@ class LocalWorkers:
         self._now = now
         self._processes: list[BaseProcess] = []
         self._living: dict[int, _Member] = {}
-        # A thread for each worker waits for whole messages: half a one holds up nobody else. None: the pipe is closed.
+        # A thread for each worker waits for its messages, so that half of one delays no other worker. None: closed.
         self._received: queue.SimpleQueue[tuple[_Member, FromWorker | Exception | None]] = queue.SimpleQueue()
 
     def __enter__(self) -> Self:
@@ -142,7 +142,7 @@ class LocalWorkers:
     def receive(self, timeout_s: float) -> Iterator[tuple[int, FromWorker]]:
         """The workers' messages, those of one worker in the order in which it sent them, and which workers are lost.
 
-        After its summary, or when it is lost, a worker is not living any more, and nothing more comes of it.
+        After its summary, or when it is lost, a worker is not living any more, and sends nothing more.
 
         Args:
             timeout_s: return after this time at the latest.

@@ -76,7 +76,7 @@ class Preparation:
         file: the scenario.
         target: how to reach it.
         folder: of the run.
-        secrets: a folder for what workers must read and nobody else; gone after the run.
+        secrets: a folder for what only workers may read; removed after the run.
         workers: processes.
         is_audited: ledgers are kept, and compared with the service at the end.
         run: identifies this run.

@@ -132,7 +132,7 @@ def work(job: Job, pipe: Connection) -> int:
         sender.send(Problem(str(error)))
         return _FAILED
     except Exception as error:
-        # The run reports it and ends as inconclusive; the traceback is for whoever mends this program.
+        # The run reports it and ends as inconclusive; the traceback is for the developers.
         sender.send(Problem(f"it ended unexpectedly: {describe(error)}"))
         raise
     finally:

@@ -43,7 +43,7 @@ def fleet_page(record: RunRecord, timeline: Timeline, beside: Sequence[tuple[str
     hashes = " ".join(f"'sha256-{digest}'" for digest in digests)
     page = _environment().get_template("fleet.html.j2").render(
         policy=f"default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src {hashes}; base-uri 'none'",
-        # The packages' own files, not anybody's input: the only places where nothing is escaped.
+        # The packages' own files, never input: the only places where nothing is escaped.
         scripts=[Markup(script) for script in scripts],  # noqa: S704
         styles=[Markup(_static(*place)) for place in _STYLES],  # noqa: S704
         record=record,
