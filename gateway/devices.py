@@ -153,7 +153,7 @@ def rotate(*, config_path: Path, as_json: bool, device_ids: tuple[str, ...], eve
     if every == bool(device_ids):
         raise click.UsageError("name the devices, or give --all")
     config = load(config_path)
-    valid = with_tokens(config.state_dir, lambda tokens: tokens.device_ids())
+    valid = with_tokens(config.state_dir, lambda tokens: list(tokens.passwords()))
     chosen = valid if every else list(dict.fromkeys(device_ids))
     missing = sorted(set(chosen) - set(valid))
     if missing:

@@ -173,10 +173,10 @@ class MqttFront:
         )
         self.commands.on_change = self._changed
 
-    def start(self) -> None:
-        """Begin; connecting goes on in the background."""
-        self._start(self._publish_commands())
+    def start(self) -> asyncio.Task[None]:
+        """Begin; connecting goes on in the background. Returns the task that publishes commands until :meth:`stop`."""
         self._connection.start()
+        return self._start(self._publish_commands(), "mqtt")
 
     async def stop(self) -> None:
         """Say that the gateway leaves, and end. What is not acknowledged comes again."""
@@ -222,7 +222,6 @@ class MqttFront:
 
     def _went_down(self, error: Offline, wait_s: float) -> None:
         self._session = None
-        self.counts["connections_lost"] += 1
         text = f"{explain(error, self._connection.broker)}; next try in {wait_s:.0f} s"
         self._complain(error.state, text)
 
@@ -328,7 +327,6 @@ class MqttFront:
             try:
                 await send()
             except ServiceError as error:
-                self.counts["held_back"] += 1
                 retry_after_s = error.retry_after_s if isinstance(error, ErrorAnswer | Unavailable) else None
                 self._complain("held_back", f"messages wait for the service: {error}", type(error).__name__)
                 await asyncio.sleep(min(retry_after_s or wait_s, _RETRY_MAX_S))
@@ -345,7 +343,6 @@ class MqttFront:
     async def _settle(self, arrival: Arrival, device_id: str, stored: list[str], refused: list[Refusal]) -> None:
         """Acknowledge what is stored, or never will be: the receipt first, so that a crash in between only repeats."""
         for refusal in refused:
-            self.counts[refusal.error] += 1
             self._complain(refusal.error, f"device {device_id[:80]}: {refusal.message}")
         if stored or refused:
             receipt = Receipt(stored=tuple(dict.fromkeys(stored)), refused=tuple(refused))
@@ -354,7 +351,6 @@ class MqttFront:
         arrival.acknowledge()
 
     def _drop(self, arrival: Arrival, word: str, text: str) -> None:
-        self.counts[word] += 1
         self._complain(word, f"a message is dropped: {text}")
         arrival.acknowledge()
 
@@ -441,10 +437,11 @@ class MqttFront:
 
     # --- inside -------------------------------------------------------------------------------------------------------
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.ensure_future(work)
+    def _start(self, work: Coroutine[Any, Any, None], name: str | None = None) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -452,6 +449,7 @@ class MqttFront:
             _log.error("mqtt=failed a fault of the program: report this as a bug", exc_info=task.exception())
 
     def _complain(self, word: str, text: str, kind: str = "") -> None:
+        self.counts[word] += 1
         self._failure_log.report(f"{word} {kind}", f"mqtt={word} {text}")
 
 

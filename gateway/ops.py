@@ -84,7 +84,7 @@ def _check_tokens(config: GatewayConfig) -> Named:
     if not (config.state_dir / FILE_NAME).exists():
         return ("devices", ok("no device has a token yet: device-gateway devices add --device-id ID"))
     try:
-        count = with_tokens(config.state_dir, lambda tokens: len(tokens.device_ids()))
+        count = with_tokens(config.state_dir, lambda tokens: len(tokens.passwords()))
     except ConfigurationError as error:
         return ("devices", failed(error.faults[0]))
     return ("devices", ok(f"{count} have a valid token"))
@@ -149,7 +149,7 @@ def status(config_path: Path, *, as_json: bool) -> None:
     devices: int | None = 0
     if has_file:
         try:
-            devices = with_tokens(state_dir, lambda tokens: len(tokens.device_ids()))
+            devices = with_tokens(state_dir, lambda tokens: len(tokens.passwords()))
         except ConfigurationError:
             devices = None
     state = process_state(holder, last, has_store=has_file)

@@ -474,7 +474,15 @@ def rollout(*, config_path: Path, as_json: bool, resume: bool, **given: Any) -> 
                 plan, waves = _planned(offers, config, given)
                 found = held.enter_context(Rollout(_path(config, plan.name), (plan, waves)))
                 complain(f"rollout {plan.name}: {sum(map(len, waves))} device(s) in {len(waves)} wave(s)")
-            code = _run(found, client, results, has_keys=IDEMPOTENCY_KEY in offers, as_json=as_json)
+            reason: str | None = f"device-gateway rollout --resume --name {found.plan.name}"
+            ended, code = "interrupted", EXIT_INTERRUPTED
+            try:
+                reason = found.run(client, results, has_keys=IDEMPOTENCY_KEY in offers)
+                ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
+            except KeyboardInterrupt:
+                pass
+            finally:
+                _print_end(found, ended, reason, as_json=as_json)
     raise SystemExit(code)
 
 
@@ -527,20 +535,6 @@ def _resumed(held: ExitStack, config: GatewayConfig, given: dict[str, Any]) -> R
         raise ConfigurationError([f"{fault}: use the configuration that it was begun with"], "rollout")
     found.replan(**{limit: given[limit] for limit in ("max_failed", "max_silent", "timeout_s")})
     return found
-
-
-def _run(found: Rollout, client: OperatorClient, results: Results, *, has_keys: bool, as_json: bool) -> int:
-    """Carry it out and show its end, also when an error of the service ends it; the exit code."""
-    reason: str | None = f"device-gateway rollout --resume --name {found.plan.name}"
-    ended, code = "interrupted", EXIT_INTERRUPTED
-    try:
-        reason = found.run(client, results, has_keys=has_keys)
-        ended, code = ("done", 0) if reason is None else ("stopped", EXIT_CHECK_FAILED)
-    except KeyboardInterrupt:
-        pass
-    finally:
-        _print_end(found, ended, reason, as_json=as_json)
-    return code
 
 
 def _path(config: GatewayConfig, name: str) -> Path:

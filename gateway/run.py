@@ -148,7 +148,7 @@ class Gateway:
             counts["mqtt"] = front.counts
             self._front = front
             held.push_async_callback(front.stop)
-            front.start()
+            front.start().add_done_callback(self._ended)
         self._start("housekeeping", self._keep_house(tokens, commands, app))
 
     def _end(self, reason: str, exit_code: int) -> None:

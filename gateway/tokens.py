@@ -314,15 +314,8 @@ class Tokens:
         ).fetchone() or (None,)
         return at_s is None or at_s >= self._opened_s
 
-    def device_ids(self) -> list[str]:
-        rows = self.connection.execute(
-            f"SELECT DISTINCT device_id FROM token WHERE {_VALID} ORDER BY device_id",  # noqa: S608 - constants
-            {"now": self.wall()},
-        )
-        return [row[0] for row in rows]
-
     def passwords(self) -> dict[str, str]:
-        """Device id -> the newest valid token as an entry of mosquitto's password file."""
+        """Each device with a valid token -> the newest one as an entry of mosquitto's password file."""
         rows = self.connection.execute(
             f"SELECT device_id, password, MAX(number) FROM token WHERE {_VALID} GROUP BY device_id",  # noqa: S608 - constants
             {"now": self.wall()},

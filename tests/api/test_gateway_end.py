@@ -11,6 +11,7 @@ import uvicorn
 from agent.errors import EXIT_CRASHED
 from gateway.config import GatewayConfig
 from gateway.http import HttpApp
+from gateway.mqtt import MqttFront
 from gateway.run import Gateway
 
 pytestmark = pytest.mark.anyio
@@ -36,10 +37,12 @@ def fails_at_once(*_arguments):
         (uvicorn.Server, "main_loop", ends, "http"),
         (uvicorn.Server, "main_loop", fails, "http"),
         (HttpApp, "end_revoked_polls", fails_at_once, "housekeeping"),
+        (MqttFront, "_publish_commands", fails, "mqtt"),
     ],
 )
 async def test_a_part_that_ends_by_itself_ends_the_gateway(tmp_path, monkeypatch, caplog, place, name, how, part):
     values = {"service": {"base_url": "http://127.0.0.1:1"}, "state_dir": tmp_path, "http": {"port": 0}, "auth": {}}
+    values["mqtt"] = {"enabled": True, "port": 1}
     for key, text in (("api_key", "mk_1"), ("secret_key", "msk_1")):
         path = tmp_path / key
         path.write_text(text)

@@ -98,7 +98,7 @@ def test_what_another_process_issues_or_revokes_counts_at_once(tokens, path, clo
         assert (command.revoke("d1"), command.revoke("d1")) == (1, 0)
         assert tokens.changed() != version
         assert tokens.device_of(token) is None
-        assert tokens.device_ids() == []
+        assert tokens.passwords() == {}
 
 
 def test_the_old_token_is_good_until_its_time_is_up_or_the_new_one_is_used(tokens, clock):
@@ -257,7 +257,7 @@ def test_a_commit_that_is_refused_leaves_nothing_open(tokens, path):
     reader.close()
     issue(tokens, "d2")
     with Tokens(path) as other:
-        assert other.device_ids() == ["d2"]
+        assert list(other.passwords()) == ["d2"]
 
 
 # --- codes ------------------------------------------------------------------------------------------------------------
