@@ -1,6 +1,6 @@
-"""The meaning of answers, by the rules of the real agent's client, and the pauses before a request is sent again.
+"""Parses answers by the rules of the real agent's client, and sets the pauses before a request is sent again.
 
-A service usually sends the same bytes for "taken" and for "nothing new": equal short answers are read once.
+A service usually sends the same bytes for "stored" and for "nothing new": equal short answers are parsed once.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def judge(answer: HttpAnswer) -> Answer:
     judged = Answer(answer.status, headers, body, SOURCE)
     is_good = answer.status in _GOOD and (not body or _GOOD_JSON.match(body))
     if not is_good or "html" in headers.get("content-type", "").lower():
-        # Who loads a server knows whose pages these are: there is no captive portal between, and the status decides.
+        # A load test has no captive portal in between, so an HTML page is the server's own and its status decides.
         judged.raise_for_status(page_is_meant=True)
     return judged
 
@@ -76,9 +76,9 @@ def _inflate(content: bytes, status: int) -> bytes:
 
 
 def read_written(model: type[Record], answer: Answer, word: str, sent: JsonObject) -> Record:
-    """The record in a 2xx answer to a writing request; what was sent stands in for what the answer leaves out.
+    """The record in a 2xx answer to a write; what the answer leaves out is taken from the request.
 
-    The status has decided; the body only informs (specification, rule E2): it may be empty, text, or anything else.
+    The status decides; the body only informs (specification, rule E2): it may be empty, text, or anything else.
 
     Raises:
         InvalidMessage: what was sent is no such record.
@@ -90,7 +90,7 @@ def read_written(model: type[Record], answer: Answer, word: str, sent: JsonObjec
 
 
 def outcome_of(error: ServiceError) -> OutcomeClass:
-    """The class that an exchange counts in which ended with this error."""
+    """The outcome of an exchange that ended with this error."""
     if isinstance(error, ErrorAnswer):
         return class_of(error.status)
     if isinstance(error, NoAnswerInTime):
@@ -99,7 +99,7 @@ def outcome_of(error: ServiceError) -> OutcomeClass:
 
 
 def is_refused(error: ServiceError) -> bool:
-    """Whether the service had the request and surely did not carry it out; every other error leaves that open.
+    """Whether the service received the request and surely did not carry it out; other errors leave that open.
 
     409 is left open: a request with the same idempotency key may still be running.
     """
@@ -108,7 +108,7 @@ def is_refused(error: ServiceError) -> bool:
 
 
 def command_id_in(answer: HttpAnswer) -> str:
-    """The id that the service gave a command, of the answer to whoever sent it; empty where it names none.
+    """The command's id in the answer to its sender; empty where there is none.
 
     Raises:
         ServiceError: the answer is an error, or not the service's.
@@ -123,9 +123,10 @@ _TELLING: Final = frozenset({b"content-encoding", b"content-type", b"date", b"et
 
 
 def essence(headers: Headers) -> Headers:
-    """Those headers alone that a good answer is read by: many devices get equal ones.
+    """The headers that the meaning of a good answer depends on, which are equal for many devices.
 
-    A tuple is there again and again as it is (see :data:`~simulator.fleet.engine.http_answers.Headers`).
+    A tuple is passed on as it is: the engine shares one among equal answers (see
+    :data:`~simulator.fleet.engine.http_answers.Headers`).
     """
     return headers if type(headers) is tuple else tuple([pair for pair in headers if pair[0].lower() in _TELLING])
 
@@ -134,15 +135,15 @@ def essence(headers: Headers) -> Headers:
 
 
 class Retries(RetryPolicy):
-    """The attempts of one request, or of a channel that goes on after each error.
+    """Counts the attempts of one request, or of a channel that goes on after each error, and sets the pauses.
 
     Args:
         backoff: the pace of attempts.
         fraction: random numbers in [0, 1).
 
     Attributes:
-        attempt: what the next attempt of a single request is: the first one, or what the service may have of those
-            before it.
+        attempt: what the next attempt of a single request is: the first one, or a resend of what the service surely
+            does not have, or may have.
         failures: how many attempts failed since the last success.
     """
 
@@ -154,10 +155,10 @@ class Retries(RetryPolicy):
         self.failures = 0
 
     def failed(self, error: ServiceError, *, left: bool = True) -> float:  # type: ignore[override]  # there always is an error
-        """Count a failed attempt; how long to wait before the next, seconds.
+        """Count a failed attempt; returns the pause before the next, seconds.
 
         Args:
-            error: how it ended. A refusal that does not end soon, such as 401, makes the pause a long one.
+            error: how it ended. A refusal that will last, such as 401, makes the pause long.
             left: the request went out.
         """
         self.failures += 1

@@ -1,10 +1,9 @@
-"""A virtual device: the agent's own core between sensors and channels, with a disk that outlives its power.
+"""A virtual device: the agent's own core between sensors and channels, with a disk that survives power loss.
 
-A device is one object and one timer, for ever; what it knows and does begins with the power and ends with
-it, but for the disk. Commands come through one channel, reports and readings leave through the other, and neither waits
-for the other: results first, then progress, then readings, one request at a time, kept until the service has them. What
-differs between the transports is in :mod:`~simulator.fleet.device.http_device` and
-:mod:`~simulator.fleet.device.mqtt_device`.
+One object and one timer per device for the whole run. Power loss erases everything except ``disk``. Commands come
+through one channel; reports and readings leave through another: results first, then progress, then readings, one
+request at a time, each kept until the service has it. The channels do not wait for each other. The transports are in
+:mod:`~simulator.fleet.device.http_device` and :mod:`~simulator.fleet.device.mqtt_device`.
 """
 
 from __future__ import annotations
@@ -41,21 +40,21 @@ class Device(Timer, ABC):
     """One device of a driver, over one transport.
 
     Args:
-        driver: of this device among others.
-        messages: what it sends, as bytes.
+        driver: of this and other devices.
+        messages: builds what it sends.
         index: in the fleet.
-        member: what it is.
+        member: its ids and model.
 
     Attributes:
-        fleet: what it has in common with all others.
-        disk: what it remembers without power.
-        random: where the chance of its signals and faults comes from.
+        fleet: shared by all devices of the worker.
+        disk: what survives power loss.
+        random: the source of chance for its signals and faults.
         is_on: it has power.
-        time: what it knows of the service's clock.
-        commands: those that it has; None while there never was one.
-        own_due_s: when time alone brings something, on the monotonic clock: the sensor, or the end of a command's work.
-        posted: the report or the readings on their way, of which neither an answer nor the end is known.
-        fault: why the last one of these got no good answer, for a person.
+        time: its estimate of the service's clock.
+        commands: None before the first command.
+        own_due_s: when the sensor is read or a command's work ends, whichever is next, on the monotonic clock.
+        posted: the report or readings under way.
+        fault: why the last of these failed, for a person.
     """
 
     __slots__ = (
@@ -104,21 +103,21 @@ class Device(Timer, ABC):
     # --- power --------------------------------------------------------------------------------------------------------
 
     def switch_on(self) -> None:
-        """Power; nothing happens when it has it."""
+        """Power on; no-op when it is on."""
         if self.is_on:
             return
         now, model = self.now(), self.member.model
         self.is_on = True
         self.time = ServiceTime(trust_wall=True)
         self.fault = ""
-        self._retries: Retries | None = None  # of what leaves; None while all is well
+        self._retries: Retries | None = None  # of reports and readings; None after a success
         self._batch = model.batch
-        self._suspects: frozenset[int] = frozenset()  # keys of a refused batch; while any waits they go one by one
-        self._single_attempt = Attempt.AMBIGUOUS  # of each of these; of an earlier life nothing is known
-        # Nothing falls due before the boot: a device without power keeps nobody waiting, least of all the generator.
+        self._suspects: frozenset[int] = frozenset()  # keys of a refused batch; until all are settled, batches have one
+        self._single_attempt = Attempt.AMBIGUOUS  # of readings that go again in another request
+        # Latency and generator lag are measured from power-on at the earliest.
         self._ready_s = now.monotonic_s
-        self._not_before_s = AT_ONCE_S  # nothing leaves before this
-        self._readings_after_s = AT_ONCE_S  # and no readings before this
+        self._not_before_s = AT_ONCE_S  # no post before this
+        self._readings_after_s = AT_ONCE_S  # no readings before this
         self._set_interval(now)
         self.own_due_s = AT_ONCE_S
         if self.disk.journal.entries:
@@ -129,14 +128,14 @@ class Device(Timer, ABC):
         self.turn(now.monotonic_s)
 
     def switch_off(self) -> None:
-        """The power goes in this instant: what was in flight is cut off, and only the disk remains."""
+        """Power loss: what is in flight is cut off, and only the disk remains; no-op when it is off."""
         if not self.is_on:
             return
         self.driver.engine.cut(self.index)
         self.stop()
         in_flight = self.disk.in_flight
         report = None if self.posted is None else self.posted.report
-        # What is on its way may have arrived or not.
+        # What is under way may have arrived or not.
         if report is not None:
             self.disk.report_sent = (report.command_id, report.status, Attempt.AMBIGUOUS)
         elif self.posted is not None and in_flight is not None:
@@ -149,39 +148,38 @@ class Device(Timer, ABC):
 
     @abstractmethod
     def boot(self, now: Moment) -> None:
-        """The power has come: prepare the transport."""
+        """Prepare the transport after power-on."""
 
     @abstractmethod
     def power_gone(self) -> None:
-        """Forget what was under way."""
+        """Forget what the transport had under way."""
 
     @abstractmethod
     def link_lost(self, now_s: float) -> None:
-        """The connection went in this instant: what is under way may have arrived, and no answer comes."""
+        """The connection broke: what is under way may have arrived, and no answer comes."""
 
     @abstractmethod
     def turn(self, now_s: float) -> None:
-        """Do what is due, and wake up for what is not."""
+        """Do what is due, and set the timer for what comes next."""
 
     @abstractmethod
     def end(self) -> None:
-        """The run is over, and the engine closed: count what is still under way."""
+        """The run is over and the engine closed: count what is still under way."""
 
     def drain(self) -> None:
-        """Hand over what is left, now that sensors are read no more."""
+        """Sensors are no longer read: send what is left."""
         if self.is_on:
             self.own_due_s = AT_ONCE_S
             if self.commands is not None:
-                self.commands.results_after_s = AT_ONCE_S  # results that were not taken are tried now
+                self.commands.results_after_s = AT_ONCE_S  # retry failed results now
             self.turn(self.fleet.monotonic())
 
     def fire(self) -> None:
-        """Do what is due: the timer fired."""
         if self.is_on:
             self.turn(self.fleet.monotonic())
 
     def wait_until(self, due_s: float) -> None:
-        """Wake up then; at the end of each turn."""
+        """Set the timer, at the end of each turn."""
         if due_s != self.due_s:
             self.fleet.timers.at(due_s, self)
         if not self.driver.is_sampling:
@@ -190,12 +188,12 @@ class Device(Timer, ABC):
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is waited for any more; also without power."""
+        """Whether the drain need not wait for this device; also true without power."""
         return not self.holds_something
 
     @property
     def holds_something(self) -> bool:
-        """Whether a command runs, or something waits to be handed over; never without power."""
+        """Whether a command runs, or something waits to be sent; false without power."""
         commands, disk = self.commands, self.disk
         is_busy = commands is not None and (commands.is_busy or commands.reports_due_s != NEVER)
         return self.is_on and (is_busy or bool(disk.outbox.rows) or disk.in_flight is not None)
@@ -203,23 +201,23 @@ class Device(Timer, ABC):
     # --- time ---------------------------------------------------------------------------------------------------------
 
     def now(self) -> Moment:
-        """This instant as the device sees it."""
+        """The current time by the device's clocks."""
         return self.moment(self.fleet.monotonic())
 
     def moment(self, now_s: float) -> Moment:
-        """An instant of the monotonic clock as the device sees it."""
+        """A time of the monotonic clock by the device's clocks."""
         fleet = self.fleet
         moment = Moment(now_s, fleet.wall(), fleet.boot_id)
         return moment if fleet.faults is None else fleet.faults.moment(self.random, moment)
 
     def run_s(self, now: Moment) -> float:
-        """Seconds since the run's begin, as the audit's ledger counts them."""
+        """Seconds since the run's begin, the time in the audit's ledger."""
         return now.monotonic_s - self.fleet.began_s
 
     # --- sensors and commands -----------------------------------------------------------------------------------------
 
     def advance(self, now: Moment) -> None:
-        """Do what time brings by itself: the sensor, and handlers that begin and end."""
+        """Read the sensor if it is due, and start and end the work of commands."""
         commands = self.commands
         if commands is not None and commands.is_busy:
             for work in commands.advance(now):
@@ -234,7 +232,7 @@ class Device(Timer, ABC):
         self.own_due_s = due_s if commands is None else min(due_s, commands.due_s)
 
     def values(self, now: Moment) -> dict[str, float]:
-        """The values of its sensors now, by reading name."""
+        """The current values of its sensors, by reading name."""
         signals, faults = self.member.model.signals, self.fleet.faults
         return signals.read(self.random, now.wall_s) if faults is None else faults.read(self.random, signals, now)
 
@@ -258,7 +256,7 @@ class Device(Timer, ABC):
             self.hold_readings(fleet.faults.held_until_s(self.random, now))
 
     def _set_interval(self, now: Moment) -> None:
-        """Read the sensor from now on as the model says, or the command that set it otherwise."""
+        """Read the sensor from now on at the model's interval, or at the one that a command has set."""
         model = self.member.model
         interval_s = self.disk.interval_s or model.interval_s
         # The plan counts from the run's begin, the schedule on the machine's clock.
@@ -266,11 +264,11 @@ class Device(Timer, ABC):
         self._schedule = Schedule(interval_s, phase_s)
         self._sample_due_s = self._schedule.next_after(now.monotonic_s)
 
-    # --- what leaves --------------------------------------------------------------------------------------------------
+    # --- reports and readings -----------------------------------------------------------------------------------------
 
     @property
     def post_due_s(self) -> float:
-        """When something is to leave next; infinity while a request is on its way, or nothing waits."""
+        """When the next post is due; infinity while one is under way, or nothing waits."""
         if self.posted is not None:
             return NEVER
         disk, commands, due_s = self.disk, self.commands, NEVER
@@ -281,7 +279,7 @@ class Device(Timer, ABC):
         return due_s if due_s > self._not_before_s else self._not_before_s
 
     def next_post(self, now: Moment) -> Request | None:
-        """What leaves next, which is posted from now on; None when nothing waits, or only what is to wait."""
+        """The next post, which counts as under way from now on; None when nothing is due."""
         request, disk = None, self.disk
         found = None if self.commands is None else self.commands.next_report(now)
         if found is not None:
@@ -299,14 +297,14 @@ class Device(Timer, ABC):
     def settled(
         self, request: Request, refused: dict[int, str], server_time: float | None, sent_s: float, now: Moment
     ) -> None:
-        """All of it is stored, but for the refused readings.
+        """The service stored everything but the refused readings.
 
         Args:
             request: what was sent.
-            refused: why, by the reading's key.
-            server_time: epoch seconds, where the other side said it.
+            refused: the reason by reading key.
+            server_time: epoch seconds, where the answer has it.
             sent_s: when the request went out, on the monotonic clock.
-            now: this instant.
+            now: the current time.
         """
         self.posted = None
         self.fault = ""
@@ -319,12 +317,12 @@ class Device(Timer, ABC):
         self.time = self.time.observe(server_time, now, now.monotonic_s - sent_s)
 
     def unsettled(self, request: Request, error: ServiceError, now: Moment, *, left: bool = True) -> None:
-        """No good answer came: what the service will never take is put away, the rest goes again later.
+        """The request failed: drop what the service will never take, retry everything else later.
 
         Args:
             request: what was sent.
-            error: what came instead.
-            now: this instant.
+            error: why.
+            now: the current time.
             left: the request went out, so that the service may have seen it.
         """
         self.posted = None
@@ -349,7 +347,7 @@ class Device(Timer, ABC):
         self._not_before_s = self._ready_s = now.monotonic_s + self._retries.failed(error)
 
     def hold_readings(self, until_s: float) -> None:
-        """Hand over no readings before this, on the monotonic clock: their waiting begins then."""
+        """Send no readings before ``until_s``, on the monotonic clock; their latency counts from then."""
         self._readings_after_s = max(self._readings_after_s, until_s)
 
     def connection_up(self, now: Moment) -> None:
@@ -357,12 +355,12 @@ class Device(Timer, ABC):
         self._not_before_s = self._ready_s = now.monotonic_s
 
     def wake(self, now: Moment) -> None:
-        """End a back-off: the other side answers again."""
+        """End a back-off: the gateway says that the service answers again."""
         self._not_before_s = min(self._not_before_s, now.monotonic_s)
         self._ready_s = min(self._ready_s, now.monotonic_s)
 
     def write_readings(self, event: ReadingEvent, keys: Sequence[int], now: Moment) -> None:
-        """Write down for the audit what became of readings."""
+        """Record an event of readings in the audit's ledger."""
         self.fleet.ledger.readings(event, self.index, keys, self.run_s(now))
 
     def _next_readings(self, now: Moment) -> Request:
@@ -376,7 +374,7 @@ class Device(Timer, ABC):
             if row.recorded_ms is not None:
                 again.append(row.key)
                 continue
-            # From now on it carries this time, and goes out.
+            # It keeps this time in every further sending.
             recorded_s = self.time.recorded_at(row.at)
             recorded_ms = round((row.at.wall_s if recorded_s is None else recorded_s) * 1000)
             # The audit identifies readings by their numbers, or by their milliseconds.
@@ -398,7 +396,7 @@ class Device(Timer, ABC):
         return request
 
     def _readings_again(self, request: Request, now: Moment) -> Request:
-        """The readings that were not answered for good, in the same request."""
+        """The same request again, after a failure."""
         due_s = max(self._ready_s, self._not_before_s, self._readings_after_s)
         self._write_resent(request.keys, request.attempt, now)
         # The copies of a fault went out the first time.
@@ -407,7 +405,7 @@ class Device(Timer, ABC):
         return again
 
     def _write_resent(self, keys: Sequence[int], attempt: Attempt, now: Moment) -> None:
-        """Write down that these go out again, unless they never left before."""
+        """Record that these are sent again, unless they never left before."""
         if attempt is not _FIRST:
             self.write_readings("resent" if attempt is Attempt.AMBIGUOUS else "resent_after_refusal", keys, now)
 

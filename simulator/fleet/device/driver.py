@@ -1,4 +1,4 @@
-"""The devices of a worker: power, sensors and links of all of them; calls, no tasks.
+"""The devices of a worker: switches their power, drains them, and counts them.
 
 All calls come from the loop's thread.
 """
@@ -29,9 +29,9 @@ class DeviceDriver(ABC):
     Attributes:
         links: of the devices.
         devices: in their order.
-        is_over: the run is over: what is under way never ended, and counts as a timeout with what it has waited.
+        is_over: the run is over: what is under way counts as a timeout with the time that it has waited.
         phases_end_s: when the phases were over; infinite before.
-        is_sampling: sensors are read; otherwise everything drains.
+        is_sampling: sensors are read; False during the drain.
     """
 
     engine: Http1Engine | MqttSessions
@@ -45,7 +45,7 @@ class DeviceDriver(ABC):
         self.is_sampling = True
         self.phases_end_s = NEVER
         self._unsettled: set[int] = set()
-        self._unreached = 0  # calls of all devices that are not finished yet
+        self._passes_running = 0  # calls of :meth:`drain` that have not reached all devices yet
 
     @property
     @abstractmethod
@@ -62,50 +62,50 @@ class DeviceDriver(ABC):
         return self.devices[index - self.fleet.first_index]
 
     def switch_on(self, index: int) -> None:
-        """Power for a device; nothing happens when it has it."""
+        """See :meth:`Device.switch_on`."""
         self.device(index).switch_on()
 
     def switch_off(self, index: int) -> None:
-        """The power of a device goes in this instant: what was in flight is cut off, and only its disk remains."""
+        """See :meth:`Device.switch_off`."""
         self.device(index).switch_off()
         self._unsettled.discard(index)
 
     def drain(self, from_s: float = NEVER) -> None:
-        """Read no sensors any more, not on devices that are switched on later either.
+        """Read no sensors any more, also not on devices that are switched on later, and send what is left.
 
-        Devices are reached some in each turn of the loop; until all of them are, they have not settled.
+        Each turn of the loop reaches some devices; until all are reached, :meth:`has_settled` is False.
 
         Args:
-            from_s: when the phases were over, on the monotonic clock: requests that fell due before are waited for.
-                Without it none is.
+            from_s: when the phases were over, on the monotonic clock: polls that fell due before it are waited for;
+                without it, none.
         """
         self.phases_end_s = from_s
         self.is_sampling = False
-        self._unreached += 1
+        self._passes_running += 1
         self.fleet.timers.for_each(self.devices, lambda device: device.drain(), self._all_reached)
 
     def note(self, index: int, *, settled: bool) -> None:
-        """Note whether a device that reads its sensors no more has now handed over everything."""
+        """Note during the drain whether a device has sent everything."""
         if settled:
             self._unsettled.discard(index)
         else:
             self._unsettled.add(index)
 
     def has_settled(self) -> bool:
-        """Whether every device that is on has handed over everything; looks at none of them."""
-        return not (self.is_sampling or self._unreached or self._unsettled)
+        """Whether every device that is on has sent everything; a look-up, not a loop over devices."""
+        return not (self.is_sampling or self._passes_running or self._unsettled)
 
     def unsettled(self) -> list[int]:
-        """The devices that are on and have something to hand over."""
-        devices = self.devices if self._unreached else map(self.device, sorted(self._unsettled))
+        """The devices that are on and have something to send."""
+        devices = self.devices if self._passes_running else map(self.device, sorted(self._unsettled))
         return [device.index for device in devices if device.holds_something]
 
     def had_contact(self, index: int) -> bool:
-        """Whether this device ever had a list of its commands, in this life or one before."""
+        """Whether this device ever received a list of its commands, also before a power loss."""
         return not self.device(index).disk.journal.is_empty
 
     def figures(self) -> Mapping[str, float]:
-        """What is the case now: ``online``, ``waiting_readings``, ``connections`` and others, by name."""
+        """Current values by name: ``online``, ``waiting_readings``, ``connections`` and others."""
         undeliverable = self.fleet.undeliverable_results
         return {
             "online": float(self.online),
@@ -115,18 +115,18 @@ class DeviceDriver(ABC):
         }
 
     async def close(self) -> int:
-        """Close every connection; how many open arrivals had no answer: none."""
+        """Close every connection; the number of open arrivals without an answer, of which devices have none."""
         self.is_over = True
         await self.engine.close()
         now_s = self.fleet.monotonic()
         for device in self.devices:
             device.end()
-            # What waits on any disk was never accepted.
+            # Readings that still wait were never accepted.
             self.fleet.observer.readings_ended(device.disk.outbox.taken_s(), OutcomeClass.TIMEOUT, now_s)
         return 0
 
     def _all_reached(self) -> None:
-        self._unreached -= 1
+        self._passes_running -= 1
         self.fleet.on_news()
 
 

@@ -26,17 +26,17 @@ SENSOR: Final = "climate"
 
 
 class SlowPayload(HandlerPayload):
-    """How long the work takes."""
+    """The payload of work that takes time."""
 
     seconds: float = Field(default=1.0, ge=0, le=600)
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerContext:
-    """What a handler may see of its device.
+    """What a handler knows of its device.
 
     Attributes:
-        now: this instant.
+        now: the current time.
         values: what its sensors read now.
         interval_s: how often they are read by default.
     """
@@ -67,10 +67,10 @@ Handle = Callable[[Any, HandlerContext], Work]
 
 @dataclass(frozen=True, slots=True)
 class VirtualHandler:
-    """One word of the vocabulary.
+    """One handler.
 
     Attributes:
-        contract: decides what losing the power in the middle of it means.
+        contract: decides what happens after a power loss in the middle of it.
         payload: the model of the payload without the member that names the handler.
         handle: does the work; pure.
     """
@@ -135,7 +135,7 @@ def _judge(payload: JsonObject) -> str | None:
 RULES: Final = CommandRules(
     {name: HandlerRule(handler.contract, name) for name, handler in VOCABULARY.items()}, _judge, HANDLER_KEY
 )
-"""What the core's admission goes by for devices with these handlers."""
+"""The rules of the core's admission for devices with these handlers."""
 
 
 def parse_payload(handler: VirtualHandler, payload: JsonObject) -> BaseModel:

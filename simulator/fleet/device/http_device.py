@@ -26,7 +26,7 @@ from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.engine.timers import NEVER
 from simulator.fleet.outcomes import OutcomeClass
 
-if TYPE_CHECKING:  # a driver has devices, which are a driver's
+if TYPE_CHECKING:  # import cycle
     from simulator.fleet.device.driver import HttpDriver
 
 _POLL: Final = Operation.POLL
@@ -86,13 +86,13 @@ class HttpDevice(Device):
 
     @property
     def is_settled(self) -> bool:
-        """Also: no poll that was due while the phases lasted is without an answer, unless the service holds it."""
+        """Also: no poll from before the drain is under way, unless the service was asked to hold it."""
         poll = self.polled
         is_owed = poll is not None and poll.held_s <= 0 and poll.intended_s < self.driver.phases_end_s < NEVER
         return super().is_settled and not is_owed
 
     def turn(self, now_s: float) -> None:
-        """Send what is due, and wake up for what is not."""
+        """Send what is due, and set the timer for what comes next."""
         now = None
         if now_s >= self.own_due_s:
             now = self.moment(now_s)
@@ -127,7 +127,7 @@ class HttpDevice(Device):
         return poll
 
     def poll_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
-        """Take a poll's answer, good or not; the class that it counts in."""
+        """Process the answer to a poll; returns its outcome."""
         listing = self.messages.empty_listing(answer) if self._list is None else None
         if listing is None:
             base_url, is_held = self.fleet.base_url, request.held_s > 0
@@ -161,14 +161,13 @@ class HttpDevice(Device):
         return _OK
 
     def _poll_failed(self, error: ServiceError, now: Moment) -> None:
-        """No good answer came."""
         self._list = None
         self._poll_fault = str(error)
         self._poll_retries = self._poll_retries or Retries(self.member.model.backoff, self.fleet.chance)
         self._poll_due_s = now.monotonic_s + self._poll_retries.failed(error)
 
     def _take_in(self, listing: Listing, sent_s: float, now: Moment) -> bool:
-        """Decide on what is listed; whether it brought something new."""
+        """Process a list of commands; returns whether any is new."""
         poll = listing.poll
         self.time = self.time.observe(listing.server_time, now, now.monotonic_s - sent_s)
         has_news = not poll.unchanged and take_in(self, poll, now)
@@ -179,7 +178,7 @@ class HttpDevice(Device):
     # --- the end of a request -----------------------------------------------------------------------------------------
 
     def failed(self, request: Request, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No answer came: the same is asked again after a while."""
+        """No answer came: retry after a pause."""
         now = self.moment(now_s)
         if self.driver.is_over:
             outcome, reason = OutcomeClass.TIMEOUT, RUN_OVER
@@ -191,7 +190,7 @@ class HttpDevice(Device):
         self.ended(request, outcome, sent_s, now_s)
 
     def post_answered(self, request: Request, answer: HttpAnswer, sent_s: float, now: Moment) -> OutcomeClass:
-        """Take the answer to a report or to readings, good or not; the class that it counts in."""
+        """Process the answer to a report or to readings; returns its outcome."""
         try:
             refused, server_time = read_settled(answer, request.keys)
         except ServiceError as error:
@@ -201,7 +200,7 @@ class HttpDevice(Device):
         return _OK
 
     def ended(self, request: Request, outcome: OutcomeClass, sent_s: float | None, now_s: float) -> None:
-        """Measure a request that was handled, and send what is due next."""
+        """Measure a request that has ended, and send what is due next."""
         is_poll, is_over, fault = request.operation is _POLL, self.driver.is_over, self.fault
         if is_poll:
             self.polled, fault = None, self._poll_fault
@@ -222,7 +221,7 @@ class HttpDevice(Device):
             self.turn(now_s)
 
     def _is_overdue(self, request: Request, now_s: float) -> bool:
-        """Whether an answer that has not come when the run is over ought to have come."""
+        """Whether a request without an answer at the run's end counts as a timeout."""
         if request.operation is not _POLL:
             return True
         if request.held_s > 0:
@@ -241,22 +240,20 @@ class _Sent:
 
     @property
     def is_wanted(self) -> bool:
-        """Until the device's power or link goes."""
+        """True until the device loses its power or link."""
         return self._request is self._device.posted or self._request is self._device.polled
 
     def answered(self, status: int, headers: Headers, body: bytes, sent_s: float, now_s: float) -> None:
-        """The answer came."""
         device, request, answer = self._device, self._request, HttpAnswer(status, headers, body)
         take = device.poll_answered if request.operation is _POLL else device.post_answered
         device.ended(request, take(request, answer, sent_s, device.moment(now_s)), sent_s, now_s)
 
     def failed(self, outcome: OutcomeClass, reason: str, sent_s: float | None, now_s: float) -> None:
-        """No answer comes."""
         self._device.failed(self._request, outcome, reason, sent_s, now_s)
 
 
 class _Nobody:
-    """Who waits for the answer to a copy of a body."""
+    """The caller of a duplicate, whose answer does not matter."""
 
     is_wanted = True
 

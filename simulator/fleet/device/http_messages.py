@@ -1,8 +1,8 @@
-"""Requests of devices over HTTP, and the meaning of their lists of commands: values in, bytes out, and back. No I/O.
+"""Builds the HTTP requests of devices, and parses the answers. No I/O.
 
-The real agent's client is synchronous and holds a socket; a hundred thousand devices share one loop. So the requests
-are built here, out of the same wire models, and the answers judged by the same rules. What every device says all day,
-a poll and readings, is written without the models, to the same bytes.
+The real agent's client is synchronous and holds a socket; here a hundred thousand devices share one loop. So requests
+are built here from the same wire models, and answers parsed by the same rules. Only polls and readings, the hot path,
+are written without the models, to the same bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from simulator.fleet.device.answers import SHORT_BYTES, SOURCE, essence, judge
 from simulator.fleet.engine.http_answers import Headers, HttpAnswer
 from simulator.fleet.outcomes import Attempt
 
-ONCE: Final = "idempotency-key"
+IDEMPOTENCY_HEADER: Final = "idempotency-key"
 _PAGES_MAX: Final = 1000
 _OK, _REDIRECT = 200, 300
 _TAKEN: Final = frozenset({200, 201})
@@ -50,20 +50,20 @@ _JSON_BEGINS: Final = frozenset({b"", b"{", b"["})
 _ERRORS: Final = ("errors", "error", "failed", "rejected", "failures")
 
 HELD_POLL: Final = "http.long_poll"
-"""What a poll that the service was asked to hold is measured as."""
+"""The operation of a poll that the service was asked to hold."""
 
 
 class Operation(StrEnum):
-    """What a request is for; the value is its name in the measurement."""
+    """The kind of a request; the value is its name in the measurement."""
 
     POLL = "http.poll"
     READINGS = "http.sensor_data"
     REPORT = "http.report"
-    ORDER = "http.send_command"
-    """Not a device's: the operator sends a command."""
+    SEND_COMMAND = "http.send_command"
+    """By the operator, not by a device."""
     SCAN = "http.scan_qr"
     REGISTER = "http.register"
-    """Of an onboarding storm, as the scan is."""
+    """As the scan, of an onboarding storm."""
 
 
 _READINGS: Final = Operation.READINGS
@@ -74,16 +74,16 @@ class Request:
     """One request of a device.
 
     Attributes:
-        operation: what it is measured as.
+        operation: its kind, in the measurement.
         target: path and query, percent-encoded; over MQTT the topic.
         body: JSON text, or None.
-        keys: of the readings in it, for ``READINGS``.
-        report: what is reported, for ``REPORT``.
+        keys: of its readings, for ``READINGS``.
+        report: its content, for ``REPORT``.
         intended_s: when it was due, on the monotonic clock.
         ready_s: when the device was free to send it; not before ``intended_s``.
         attempt: whether it went out before.
         held_s: how long the service was asked to hold the answer.
-        copies: how often the same goes out once more, and nobody waits for the answer (the fault ``duplicates``).
+        copies: how many duplicates go out with it, whose answers do not matter (the fault ``duplicates``).
     """
 
     operation: StrEnum
@@ -121,12 +121,13 @@ class HttpMessages:
     Args:
         offers: the extensions that the service has (its discovery document, or the scenario); empty for a plain
             server, which is sent nothing beyond the specification.
-        dialect: what the scenario says of the service beside that.
+        dialect: further properties of the service, from the scenario.
 
     Attributes:
-        sends_time: readings go out with the time at which they were made.
-        takes_arrays: several readings go out at once.
-        result_place: the destination of results: by the scenario, else the endpoint where it is announced, else the
+        sends_time: readings carry the time at which they were made.
+        takes_arrays: several readings go in one request.
+        open_only: the query of a poll that asks for open commands alone; empty where the service has no such filter.
+        result_place: the destination of results: the scenario's, else the endpoint where it is announced, else the
             table.
     """
 
@@ -140,21 +141,21 @@ class HttpMessages:
         self._holds_polls = LONG_POLL in offers
         self._keeps_keys = IDEMPOTENCY_KEY in offers
         self._empty_listing = lru_cache(maxsize=256)(self._read_empty)
-        self._open_only = {"status": OPEN} if COMMAND_STATUS in offers else {}
+        self.open_only = {"status": OPEN} if COMMAND_STATUS in offers else {}
 
     def held_s(self, wait_s: float) -> float:
         """How long the service holds a poll that may wait so long."""
         return wait_s if self._holds_polls else 0.0
 
     def poll_target(self, device_id: str, wait_s: float = 0.0) -> str:
-        """Where to ask for the open commands, held open for ``wait_s`` where the service can."""
+        """The target of a poll for open commands, which the service holds for ``wait_s`` where it can."""
         held_s = self.held_s(wait_s)
-        query = {**self._open_only, **({"wait": round(held_s)} if held_s > 0 else {})}
+        query = {**self.open_only, **({"wait": round(held_s)} if held_s > 0 else {})}
         path = paths.device_commands(device_id)
         return f"{path}?{urlencode(query)}" if query else path
 
     def readings(self, device_id: str, batch: Sequence[Reading], name: str) -> Request:
-        """Hand over readings; as one array where the service takes arrays, else only the first of them.
+        """A request with readings: an array of all where the service takes arrays, else only the first.
 
         Args:
             device_id: whose.
@@ -164,12 +165,12 @@ class HttpMessages:
         if len(batch) == 1 or not self.takes_arrays:
             keys: tuple[int, ...] = (batch[0].key,)
             body = self._reading(device_id, batch[0])
-            once = f"{name}-{keys[0]}"
+            idempotency_key = f"{name}-{keys[0]}"
         else:
             keys = tuple([reading.key for reading in batch])
             body = f"[{','.join([self._reading(device_id, reading) for reading in batch])}]"
-            once = hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
-        headers = {ONCE: once} if self._keeps_keys else {}
+            idempotency_key = hashlib.sha256("\n".join([f"{name}-{key}" for key in keys]).encode()).hexdigest()
+        headers = {IDEMPOTENCY_HEADER: idempotency_key} if self._keeps_keys else {}
         return Request(_READINGS, "POST", paths.SENSOR_DATA, body.encode(), headers, keys=keys)
 
     def report(self, device_id: str, product_id: str, report: Report) -> Request | None:
@@ -194,29 +195,30 @@ class HttpMessages:
             row = NewRuntimeRecord(product_id=product_id, device_id=device_id, table_name=table, data_payload=content)
             target, body = paths.RUNTIME_DATA, row.to_wire()
             if self._keeps_keys:
-                headers = {ONCE: f"result-{report.command_id}"}
+                headers = {IDEMPOTENCY_HEADER: f"result-{report.command_id}"}
         return Request(Operation.REPORT, "POST", target, encode_json(body), headers, report=report)
 
-    def order(
-        self, device_id: str, payload: Mapping[str, Any], ttl_s: float, due_s: float = 0.0, once: str | None = None
+    def send_command(
+        self, device_id: str, payload: Mapping[str, Any], ttl_s: float, due_s: float, idempotency_key: str
     ) -> Request:
-        """Not a device's: an operator sends a command.
+        """A command from the operator to a device.
 
         Args:
-            device_id: to whom.
+            device_id: of the receiver.
             payload: of the command.
-            ttl_s: how long the service keeps it; goes out where the service takes it.
+            ttl_s: its time to live; left out where the service takes none.
             due_s: as in :class:`Request`.
-            once: the idempotency key, where the service takes one.
+            idempotency_key: left out where the service takes none.
         """
         seconds = round(ttl_s) if COMMAND_TTL in self.offers else None
         order = SendCommand(device_id=device_id, command_payload=dict(payload), ttl_seconds=seconds)
-        headers = {ONCE: once} if once is not None and self._keeps_keys else {}
+        headers = {IDEMPOTENCY_HEADER: idempotency_key} if self._keeps_keys else {}
         body = encode_json(order.to_wire())
-        return Request(Operation.ORDER, "POST", paths.SEND_COMMAND, body, headers, intended_s=due_s, ready_s=due_s)
+        operation = Operation.SEND_COMMAND
+        return Request(operation, "POST", paths.SEND_COMMAND, body, headers, intended_s=due_s, ready_s=due_s)
 
     def empty_listing(self, answer: HttpAnswer) -> Listing | None:
-        """The list in a short answer without commands; None for any other answer."""
+        """The list in a short answer without commands, parsed once for equal answers; None for any other answer."""
         status, headers, body = answer
         return self._empty_listing(status, essence(headers), body) if len(body) <= SHORT_BYTES else None
 
@@ -229,7 +231,7 @@ class HttpMessages:
         return listing if is_empty else None
 
     def state_of(self, status: str | None) -> str | None:
-        """The state of a listed command, as far as this service can be taken at its word."""
+        """The state of a listed command, as far as this service reports states."""
         only_open = self.dialect.command_lists is CommandLists.OPEN
         return listed_state(status, has_states=COMMAND_STATUS in self.offers, only_open=only_open)
 
@@ -292,12 +294,12 @@ class Listing:
 
 
 class PagedPoll:
-    """One poll on its way through the pages of its list, by the readers of the real agent's client.
+    """One poll through all pages of its list, parsed as by the real agent's client.
 
     Args:
         messages: of the service.
         device_id: whose list.
-        base_url: of the service; links to other pages are followed below it.
+        base_url: of the service, below which the links to other pages lie.
         is_held: the service was asked to hold the first page.
 
     Attributes:
@@ -319,8 +321,7 @@ class PagedPoll:
         self.is_held = is_held
         self._base = base_url.rstrip("/")
         path = paths.device_commands(device_id)
-        status = {"status": OPEN} if COMMAND_STATUS in messages.offers else {}
-        self._walk = PageWalk(path, status, httpx.URL(self._base + path), pages_max=_PAGES_MAX)
+        self._walk = PageWalk(path, messages.open_only, httpx.URL(self._base + path), pages_max=_PAGES_MAX)
         self._pages: list[tuple[Answer, Page]] = []
 
     @property
@@ -328,9 +329,9 @@ class PagedPoll:
         return bool(self._pages)
 
     def take(self, answer: HttpAnswer) -> Listing | None:
-        """The whole list, when this was its last page; else None, and :meth:`next_target` is to be asked for.
+        """Add a page: the whole list if it was the last one; else None, and :meth:`next_target` has to be requested.
 
-        One bad record never hides the others.
+        A bad record does not hide the others.
 
         Raises:
             ServiceError: the answer is an error, or not the service's.
@@ -342,14 +343,14 @@ class PagedPoll:
         return self.listing() if self._walk.done else None
 
     def next_target(self) -> str:
-        """Where the page after those that came is."""
+        """The target of the next page."""
         walk = self._walk
         target = str(walk.target).removeprefix(self._base)
         return f"{target}?{urlencode(walk.params)}" if walk.params else target
 
     def listing(self, *, is_whole: bool = True) -> Listing:
-        """The commands of the pages that came, oldest first; of a list that broke off nothing is concluded from what
-        is missing.
+        """The commands of the pages read so far, oldest first. Not ``is_whole``: a command that is missing may still be
+        open.
         """
         messages = self._messages
         found = read_commands(iter(self._pages), messages.dialect, ANSWER_BYTES)
@@ -378,11 +379,10 @@ class PagedPoll:
 
 
 def read_settled(answer: HttpAnswer, keys: Sequence[int]) -> tuple[dict[int, str], float | None]:
-    """What the answer to a report says, or to readings with these keys: which of them the service refused, by key with
-    the reason; and the service's clock. An answer without anything to read says that all were taken.
+    """Parse the answer: ({refused key: reason}, service time). A 2xx without readable body means all stored.
 
     Raises:
-        ServiceError: it is no good answer, or does not say which readings it left out.
+        ServiceError: the answer is an error, or does not say which readings it left out.
     """
     count, (status, headers, body) = len(keys), answer
     if count <= 1 and status in _TAKEN and body[:1] in _JSON_BEGINS:
@@ -401,7 +401,7 @@ def _read_settled(status: int, headers: Headers, body: bytes, count: int) -> tup
 
 
 def read_refusals(good: Answer, count: int) -> dict[int, str]:
-    """Which of so many readings the service refused, by their place in the batch."""
+    """The refused readings of a batch of ``count``: the reason by position."""
     if count <= 1:
         return {}
     try:

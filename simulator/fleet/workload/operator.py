@@ -107,7 +107,7 @@ class Operator:
         command, tally = self._commands[stream], self._tallies[stream]
         idempotency_key = f"{fleet.run}-order-{stream}-{event.serial}"
         device_id = self._job.device_ids[device - fleet.first_index]
-        request = self._messages.order(device_id, command.payload, command.ttl_s, due_s, idempotency_key)
+        request = self._messages.send_command(device_id, command.payload, command.ttl_s, due_s, idempotency_key)
         retries, gives_up_s = Retries(_BACKOFF, random.random), fleet.monotonic() + _PATIENCE_S
 
         def goes_again(error: ServiceError) -> bool:
