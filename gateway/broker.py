@@ -93,7 +93,7 @@ def device_passwords(state_dir: Path) -> dict[str, str]:
 
 
 def write_broker_config(settings: BrokerSettings, devices: Mapping[str, str], gateway: str, password: Secret) -> str:
-    """Write configuration, passwords and rules; what is there already and the same is left alone.
+    """Write configuration, passwords and rules; a file that would not change is not touched.
 
     Args:
         settings: where and how.
@@ -129,7 +129,7 @@ def write_broker_config(settings: BrokerSettings, devices: Mapping[str, str], ga
 
 
 def _gateway_password(path: Path) -> Secret:
-    """The gateway's own password at the broker, out of its file; made, mode 600, where there is none.
+    """The gateway's own password at the broker, read from its file; a missing file is made, with mode 600.
 
     Raises:
         ConfigurationError: it cannot be read or written, or is empty.
@@ -180,7 +180,7 @@ def configuration(settings: BrokerSettings) -> str:
         "# For abandoned sessions of MQTT 3.1.1; a client of version 5 names its own time.",
         "persistent_client_expiration 1h",
         "",
-        "# What waits for the gateway outlives a restart of the broker.",
+        "# Messages that wait for the gateway are kept when the broker restarts.",
         "persistence true",
         "autosave_interval 60",
     ]
@@ -206,14 +206,15 @@ def _refuse_foreign_folders(*folders: Path) -> None:
 
 
 def _password_file(devices: Mapping[str, str], gateway: str, password: Secret) -> str:
-    """The gateway and the devices; the same text for the same passwords, so that nothing is reloaded in vain."""
-    salt = hashlib.sha256(f"salt {password.reveal()}".encode()).digest()[:12]  # of a password that is random itself
+    """The gateway and the devices; the same passwords give the same text, so nothing is reloaded without need."""
+    # The password is random itself, so the salt may follow from it, and is the same each time.
+    salt = hashlib.sha256(f"salt {password.reveal()}".encode()).digest()[:12]
     entries = {gateway: mosquitto_password(password.reveal(), salt), **devices}
     return "".join(f"{name}:{entry}\n" for name, entry in sorted(entries.items()))
 
 
 def _put(path: Path, text: str, mode: int, user: str) -> bool:
-    """Write a file that differs; whether it did."""
+    """Write the file if its content changes; returns whether it did."""
     if path.exists() and path.read_text("utf-8") == text:
         return False
     replace_file(path, text, mode, durable=True, group=user)
@@ -261,7 +262,7 @@ def broker_config(*, config_path: Path, conf: Path, dir: Path, standalone: bool,
     )
     password = _gateway_password(path)
     with files_in_use("broker-config", "use sudo"):
-        # Before the tokens are read: a change after that sets it again.
+        # The mark goes before the tokens are read: a later change sets it again.
         as_owner_of(config.state_dir, lambda: (config.state_dir / BROKER_MARK).unlink(missing_ok=True))
     devices = device_passwords(config.state_dir)
     needs = write_broker_config(settings, devices, name, password)
@@ -281,7 +282,7 @@ def broker_config(*, config_path: Path, conf: Path, dir: Path, standalone: bool,
 
 
 def _have_systemd(needs: str) -> None:
-    """Have mosquitto take the files over: ``reload`` or ``restart``."""
+    """Make mosquitto read the files again: ``reload`` or ``restart``."""
     systemctl = shutil.which("systemctl")
     done = systemctl and subprocess.run((systemctl, needs, "mosquitto"), capture_output=True, check=False)
     if not done or done.returncode != 0:

@@ -1,4 +1,4 @@
-"""``device-gateway certificates``: an authority of one's own, a server certificate, and when they end.
+"""``device-gateway certificates``: your own authority, a server certificate, and when they expire.
 
 For a fleet that trusts its own authority and nobody else's: devices get ``ca.pem`` with their configuration. A server
 with a public name may as well use certificates of a public authority; then nothing of this is needed.
@@ -25,7 +25,7 @@ from agent.wire.network import is_this_machine, read_host
 from gateway.options import files_in_use, path_option
 
 OWNER: Final = "device-gateway"
-"""As whom the unit runs the gateway."""
+"""The user that the systemd unit runs the gateway as."""
 TLS_DIR: Final = Path("/etc/device-gateway/tls")
 SERVER_DAYS: Final = 397
 """As long as public authorities may give one; it is renewed in its last 30 days."""
@@ -78,7 +78,7 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime) -> C
             click.echo(f"kept {files.certificate}: it is for these names and not near its end")
             return files
         key = ec.generate_private_key(ec.SECP256R1())
-        name = _name(str(names[0].value)[:64])  # X.520 bounds a common name
+        name = _name(str(names[0].value)[:64])  # X.520 allows 64 characters
         certificate = (
             _builder(name, authority.subject, key, now, SERVER_DAYS)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
@@ -98,7 +98,7 @@ def make_certificates(directory: Path, hosts: Sequence[str], now: datetime) -> C
 
 
 def certificate_trouble(path: Path | None, now_s: float) -> str:
-    """One sentence when the certificate is over, not yet good, or ends within 14 days; empty when all is well."""
+    """One sentence when the certificate has expired, is not yet valid, or expires within 14 days; else empty."""
     if path is None:
         return ""
     try:

@@ -85,7 +85,7 @@ class Terms(Access):
     replace: bool = False
 
     def registration(self, identifier: str, name: str | None) -> RegisterDevice:
-        """Of a device at the service.
+        """What registers this device at the service.
 
         Raises:
             ValidationError: product or user have no such id.
@@ -115,7 +115,7 @@ class Code:
 
     @property
     def code_id(self) -> str:
-        """Short id for people and commands; the code does not follow from it."""
+        """Short id for people and commands; nobody can find the code from it."""
         return self.digest.hex()[:_ID_CHARACTERS]
 
 
@@ -155,15 +155,14 @@ class Codes:
         return code, self._select("WHERE digest = :digest", digest=kept[0])[0]
 
     def all(self) -> list[Code]:
-        """All that are kept, newest first."""
+        """Newest first."""
         return self._select("ORDER BY created_at DESC")
 
     def find(self, secret: str) -> Code | None:
-        """The code with this secret."""
         return next(iter(self._select("WHERE digest = :digest", digest=digest_of(secret))), None)
 
     def revoke(self, code_id: str) -> bool:
-        """Take one back, also one that is used: its devices could enroll again; whether there was one of this id."""
+        """Revoke a code that is open, or used (its devices could enroll again); whether there was one."""
         found = [each for each in self.all() if each.code_id == code_id and each.state in {"open", "used"}]
         with transaction(self.tokens.connection):
             for each in found:
@@ -191,7 +190,7 @@ class Codes:
         return code, first_s
 
     def enroll(self, secret: str, identifier: str, device_id: str) -> Secret:
-        """Give a device a token, and note that it has enrolled: both or none, whatever happens.
+        """Give a device a token, and note that it has enrolled: both or none, in one transaction.
 
         Raises:
             Refused: the code does not enroll it any more, or the device holds a valid token.
@@ -201,7 +200,7 @@ class Codes:
             code, first_s = self.check(secret, identifier)
             is_retry = first_s is not None and 0.0 <= now_s - first_s <= RETRY_S
             if not (is_retry or code.terms.replace) and self.tokens.serves(device_id):
-                # Whoever has a code could name the identifier of any device.
+                # Else anybody with a code could take over a device by naming its identifier.
                 text = f"the device {device_id} of this identifier holds a valid token: revoke it, or make a code "
                 raise Refused(409, "device_has_token", f"{text}with device-gateway devices invite --replace")
             values = (code.digest, identifier, now_s)
@@ -218,7 +217,7 @@ class Codes:
 
 
 async def enroll(codes: Codes, service: Service, request: EnrollmentRequest) -> EnrollmentAnswer:
-    """Register the device at the service where it is to be, and give it a token.
+    """Register the device at the service, and give it a token.
 
     Raises:
         Refused: the code does not enroll it, or the service does not register it.

@@ -36,9 +36,9 @@ from gateway.tokens import Tokens
 _log = logging.getLogger(__name__)
 
 OPEN_MAX: Final = 1_000
-"""Open commands of one device, the newest; a server that lists everything for ever may have any number."""
+"""The newest open commands of one device that are kept; a server that lists everything for ever has no limit."""
 THERE_S: Final = 90.0
-"""A device that asked over HTTP counts as there for so long."""
+"""How long a device counts as there after a request over HTTP."""
 _ENDED_MAX: Final = 1_000
 _SLOWEST: Final = 12  # times poll_s, for a device without news
 _STREAM_RETRY_S: Final = 1.0
@@ -186,7 +186,7 @@ class Commands:
         try:
             found = await self.listed(device_id, CommandStatus.CANCELED)
         except (Refused, NotFound):
-            return []  # a service that lists no states gives no reason either
+            return []  # a service that cannot list by state
         return [each for each in found if each["id"] in command_ids]
 
     def busy_devices(self) -> list[str]:
@@ -223,7 +223,7 @@ class Commands:
             due_s, device_id = heapq.heappop(self._due)
             device = self._devices.get(device_id)
             if device is None or device.due_s != due_s:
-                continue  # it has another turn by now
+                continue  # it was scheduled anew meanwhile
             device.due_s = math.inf
             if device.there_until_s <= time.monotonic():
                 continue
@@ -306,7 +306,7 @@ class Commands:
         return self._replace(device_id, device, now_open)
 
     def _is_dated(self, record: JsonObject) -> bool:
-        """A command's time says how old it is; not one that is later than the service's own clock."""
+        """Whether the command's time says how old it is; a time after the service's own clock does not."""
         created_at = record["created_at"]
         return created_at not in {None, _UNREADABLE} and parse_time(created_at) <= self.service.now() + _AHEAD_S
 
@@ -357,7 +357,7 @@ class Commands:
                 await self._hold()
                 text = "it ended"
             except Refused as error:
-                # The place is not known any more, as after a reset of the service.
+                # The service no longer knows this event id, for example after a reset.
                 self._last_id, text = "", str(error)
             except (RateLimited, Unavailable) as error:
                 least_s, text = error.retry_after_s or 0.0, str(error)
@@ -374,14 +374,14 @@ class Commands:
             self.is_streaming = True
             _log.info("events=connected commands come as they are sent")
             if not self._last_id:
-                self._all_are_due()  # what was sent before it stood is listed
+                self._all_are_due()  # for commands that were sent before the stream was open
             async for event in events:
                 self._last_id = event.id or self._last_id
                 if event.event == "command":
                     self._pushed(event)
 
     def _pushed(self, event: ServerSentEvent) -> None:
-        """Have the list of the command's device read: before all others where it is there, else when it comes.
+        """Read the list of the command's device: next, if the device is there; else when it comes.
 
         Fetch the list instead of using the event: only listing marks the command delivered; otherwise it may expire
         while it runs.
@@ -413,7 +413,7 @@ class Commands:
         return self._devices.setdefault(device_id, _Device(interval_s=self.poll_s))
 
     def _fresh_s(self, device: _Device) -> float:
-        """For how long what was read counts."""
+        """How long a list that was read counts as new enough."""
         return self.reconcile_s if self.is_streaming else max(self.poll_s, device.interval_s)
 
     def _schedule(self, device_id: str, device: _Device, due_s: float) -> None:

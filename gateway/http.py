@@ -67,9 +67,9 @@ BODY_S: Final = 30.0
 """How long the body of a request may take."""
 ENROLL_BYTES: Final = 4_096
 ENROLL_S: Final = 5.0
-"""The same for ``/enroll``, which strangers may call."""
+"""The same for ``/enroll``, which needs no token."""
 AT_ONCE: Final = 8
-"""Requests of one device that may be under way: one poll and some more."""
+"""Requests of one device at the same time: one held poll and some more."""
 ENROLL_TRIES: Final = 30
 """Tries in a minute with one code, and tries with unknown codes from one address."""
 _KEY_CHARACTERS: Final = 255
@@ -240,7 +240,7 @@ class HttpApp:
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """One request: who is it, how much may it ask; Starlette's router has the rest."""
+        """One request: check the token and the device's limit, then leave it to Starlette's router."""
         self.counts["requests"] += 1
         device_id = ""
         try:
@@ -263,7 +263,7 @@ class HttpApp:
                 self.device_limit.end(device_id)
 
     def release(self) -> None:
-        """The front ends: held polls are answered now."""
+        """Answer all held polls now, because the gateway stops."""
         self._is_closing = True
         for event in self._held:
             event.set()
@@ -369,7 +369,7 @@ class HttpApp:
         return JSONResponse({**message.to_wire(), "recorded_at": message.recorded_at or at, "received_at": at}, 201)
 
     async def _post_array(self, request: Request, values: list[Any], key: str | None) -> Response:
-        """Each reading by itself: one that is refused hides none of the others."""
+        """Each reading is judged by itself: a refused one does not hold back the others."""
         if not 0 < len(values) <= BATCH_MAX:
             raise _invalid(("body", f"an array must hold 1 to {BATCH_MAX} readings; this one holds {len(values)}"))
         readings: dict[int, Reading] = {}
@@ -405,7 +405,7 @@ class HttpApp:
         asked = _model(EnrollmentRequest, await self._json(request, ENROLL_BYTES, ENROLL_S))
         address = request.client.host if request.client else "an unknown address"
         code = self._codes.find(asked.secret.reveal())
-        # Who has a code is not held up by strangers behind the same proxy or router.
+        # A caller with a good code is not slowed down by others behind the same proxy or router.
         key = f"from {address}" if code is None else code.code_id
         wait_s = self.enroll_limit.begin(key)
         if wait_s:
@@ -447,7 +447,7 @@ class HttpApp:
             raise _invalid(("body", str(error) if raw else "the body is empty; it must be JSON")) from None
 
     def _finished(self, scope: Scope, send: Send) -> Send:
-        """Adds the caller's request id, and the service's time, which commands are dated by."""
+        """Adds the caller's request id, and ``Date`` by the service's clock, which the times of commands are by."""
         value = Headers(scope=scope).get("x-request-id", "")
         is_good = 0 < len(value) <= 128 and value.isascii() and value.isprintable()
 
@@ -491,7 +491,7 @@ def _model(model: type[Model], value: Any) -> Model:
 
 
 async def _gone(request: Request, changed: asyncio.Event) -> None:
-    """Wake who waits for the change when the caller has gone."""
+    """Set the event when the caller has closed its connection."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     changed.set()

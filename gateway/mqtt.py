@@ -64,7 +64,7 @@ SESSION_S: Final = 3600
 """How long the broker keeps devices' messages for a gateway that is away, seconds."""
 NOTICE_S: Final = 60.0
 """How long a device is asked to hold readings back while the service takes none, and how often it is asked, seconds."""
-_RECONNECT_MAX_S: Final = 10.0  # one client, and all devices wait for it
+_RECONNECT_MAX_S: Final = 10.0  # short: it is one client, and all devices wait for it
 _RETRY_S: Final = 1.0
 _RETRY_MAX_S: Final = 30.0
 _POST_AGAIN_S: Final = 0.02
@@ -154,7 +154,7 @@ class MqttFront:
         self._session: Session | None = None
         self._result_turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._noticed: OrderedDict[str, float] = OrderedDict()
-        # Devices to look at, with whether all of their commands go out again; what went out over this connection.
+        # device -> whether to publish all its commands again; device -> what was published over this connection
         self._to_publish: dict[str, bool] = {}
         self._has_work = asyncio.Event()
         self._published: dict[str, set[str]] = {}
@@ -179,7 +179,7 @@ class MqttFront:
         return self._start(self._publish_commands(), "mqtt")
 
     async def stop(self) -> None:
-        """Say that the gateway leaves, and end. What is not acknowledged comes again."""
+        """Publish that the gateway goes offline, and end. Messages without acknowledgement come again later."""
         await asyncio.to_thread(self._connection.stop, _AWAY)
         for task in list(self._tasks):
             task.cancel()
@@ -187,7 +187,7 @@ class MqttFront:
                 await task
 
     def state(self) -> tuple[str, str]:
-        """How the connection is: ``ok``, or a word and a sentence."""
+        """State of the connection: ``ok``, or a word and a sentence."""
         if self._connection.is_up:
             return "ok", ""
         trouble = self._connection.trouble
@@ -228,7 +228,7 @@ class MqttFront:
     # --- what devices send --------------------------------------------------------------------------------------------
 
     def _arrived(self, arrival: Arrival) -> None:
-        self._session = arrival.session  # what the broker has kept comes before the subscriptions stand
+        self._session = arrival.session  # kept messages come before the subscriptions are confirmed
         try:
             topic = topics.parse(arrival.topic)
             is_served = self.tokens.serves(topic.device_id)
@@ -242,7 +242,7 @@ class MqttFront:
         if not is_served:
             self._drop(arrival, "unknown_device", f"device {topic.device_id[:80]} has no token here: issue one")
         elif arrival.retain and topic.kind is not TopicKind.STATUS:
-            arrival.acknowledge()  # it came as a message too; the broker sends it at each connection
+            arrival.acknowledge()  # a retained copy, sent at each connection: the message itself has come before
         elif topic.kind is TopicKind.SENSOR_DATA:
             self.counts["messages"] += 1
             self._start(self._take_readings(arrival, topic.device_id))
@@ -272,7 +272,7 @@ class MqttFront:
         stored = []
         for each in readings:
             why = each.rejection
-            # A key that the service knows with another body: only the time that the device guesses differs by now.
+            # The service knows the key with another body: only the time differs, guessed by a device without a clock.
             if why is not None and (each.key is None or why.error != KEY_REUSED):
                 refused.append(Refusal(key=each.key, error=why.error, message=why.message))
             elif each.key is not None:
@@ -293,7 +293,7 @@ class MqttFront:
             except Refused as why:
                 refused.append(Refusal(key=message.key, error=why.error, message=why.message))
 
-        # A command's progress and its end never travel at the same time.
+        # Progress and final result of a command are never sent at the same time.
         async with self._result_turns.setdefault(device_id, asyncio.Lock()):
             is_taken = await self._until_taken(arrival, send)
         if is_taken:
@@ -309,7 +309,7 @@ class MqttFront:
             return
         if status.status == "online":
             self._notify(device_id)
-            # One that has just come is asked about at once; those that were there before, in turn.
+            # For a device that has just come, ask the service at once; for those that were there before, in turn.
             self.commands.came(device_id, soon=not arrival.retain)
             if not arrival.retain:
                 self.tokens.note_device(device_id)
@@ -336,12 +336,12 @@ class MqttFront:
         return False
 
     def _hold_readings(self, device_id: str) -> None:
-        """Ask the device to hold readings back, once in a while: so the broker's queue stays short."""
+        """Ask the device, at most once a minute, to hold its readings back, so that the broker's queue stays short."""
         if time.monotonic() - self._noticed.get(device_id, float("-inf")) >= NOTICE_S:
             self._notify(device_id, NOTICE_S)
 
     async def _settle(self, arrival: Arrival, device_id: str, stored: list[str], refused: list[Refusal]) -> None:
-        """Acknowledge what is stored, or never will be: the receipt first, so that a crash in between only repeats."""
+        """Acknowledge what is stored or refused: first the receipt, so a crash in between only makes it come again."""
         for refusal in refused:
             self._complain(refusal.error, f"device {device_id[:80]}: {refusal.message}")
         if stored or refused:
@@ -364,7 +364,7 @@ class MqttFront:
         return False
 
     def _notify(self, device_id: str, retry_after_s: float | None = None) -> None:
-        """Send the device the service's clock and how to pace itself; a hint, which may be lost."""
+        """Send the device the service's time, and how long to hold readings back; this message may be lost."""
         notice = Notice(time=self.service.now(), retry_after_s=retry_after_s)
         if self._session is not None:
             self._session.post(Message(topics.notice(device_id), encode(notice), qos=0))

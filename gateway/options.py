@@ -1,4 +1,4 @@
-"""Shared by the gateway's commands: options, how they end, the configuration, and asking the service."""
+"""Shared by the gateway's commands: options, configuration, errors, output, and the client of the service."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def print_rows(rows: list[dict[str, Any]], *, as_json: bool) -> None:
 
 
 class _Patient(httpx.BaseTransport):
-    """Leaves half of the key's quota to the running gateway, and waits out a 429; for a command that a person typed."""
+    """For commands that a person types: leaves half of the key's quota to the running gateway, waits after a 429."""
 
     def __init__(self, network: httpx.BaseTransport) -> None:
         self._network = network

@@ -39,7 +39,7 @@ class Kind(StrEnum):
     RESULTS = "results"
     READINGS = "readings"
     POLLS = "polls"
-    """Lists of commands that are looked at again and again."""
+    """Reading the same lists of commands again and again."""
 
 
 # The part of a window that is kept for what is more urgent.
@@ -83,7 +83,7 @@ class Quota:
 
     @property
     def left(self) -> int | None:
-        """Requests that are left in this window; None when nobody says so."""
+        """Requests that are left in this window; None when it is not known."""
         self._refresh()
         found = [int(self._bucket)] if self._per_minute is not None else []
         found += [] if self._left is None else [self._left]
@@ -131,7 +131,7 @@ class Quota:
         if found is not None:
             self._limit = found.limit or self._limit
             if found.remaining is not None:
-                # Answers of requests that are under way do not count in it yet.
+                # The service has not counted the other requests under way yet.
                 self._left = found.remaining - (self._in_flight - 1)
                 self._resets_s = now_s + (found.reset_s if found.reset_s is not None else WINDOW_S)
         if status == 429:
@@ -146,7 +146,7 @@ class Quota:
             self._bucket = min(float(self._per_minute), self._bucket + gained)
         self._filled_s = now_s
         if self._left is not None and now_s >= self._resets_s:
-            self._left = None  # a new window, of which the next answer speaks
+            self._left = None  # a new window: the next answer tells what is left
 
 
 # --- what the headers say ---------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Readings and results on their way to the service: each caller waits, and learns what became of its own.
+"""Readings and results on their way to the service: each caller waits, and learns what happened to its own.
 
 Readings of all devices are collected into one array, for half a second or until there are 500. Each carries a key that
 is derived from its device's id and key, so that a repeat counts once, also when the gateway was killed in between. A
@@ -81,7 +81,7 @@ class Uplink:
         self._queues: dict[str, deque[tuple[Reading, asyncio.Future[None]]]] = {}
         self._queued = 0
         self._is_full = asyncio.Event()
-        # What is under way, and what this process has handed over: a repeat joins it, or is answered from it.
+        # What is being sent, and what this process has sent: a repeat waits for the one, or is answered from the other.
         self._under_way: dict[bytes, asyncio.Task[Any]] = {}
         self._stored: OrderedDict[bytes, None] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -153,7 +153,7 @@ class Uplink:
         return readings
 
     async def _request(self, bodies: list[JsonObject], key: str | None) -> dict[int, Refused]:
-        """One request; the place in the array -> why, for each that was refused."""
+        """Make one request; for each refused reading: its index -> why."""
         is_array = len(bodies) > 1 or "idempotency_key" in bodies[0]
         body = bodies if is_array else bodies[0]
         headers = self._service.key_header(key)
@@ -257,7 +257,7 @@ class Uplink:
         except (Refused, Conflict) as error:
             if result.result is None or result.status == "in_progress":
                 raise self._refused_result(error) from None
-            # The result itself may be what it cannot take; how the command ended matters more.
+            # Perhaps the service refuses the content only; so report at least how the command ended.
             text = f"result_refused: {error}" if result.error is None else f"{result.error} (result refused: {error})"
             bare = CommandResult(status=result.status, error=text)
             await self._report(device_id, command_id, bare, f"{key}-")

@@ -1,4 +1,4 @@
-"""``device-gateway rollout``: a command for many devices in waves, each once the one before has done well.
+"""``device-gateway rollout``: a command for many devices in waves, each after the one before has gone well.
 
 One SQLite file holds the plan and what has become of each device's command. A device is noted as ``sending`` before its
 command goes out and as ``sent`` after the answer. So when this process is killed, it is uncertain for one device at
@@ -70,7 +70,7 @@ from gateway.tokens import open_db, transaction
 
 _LOOK_S, _LOOK_MAX_S = 1.0, 30.0
 _TABLE_EVERY_S: Final = 10.0
-_KEY_GOOD_S: Final = IDEMPOTENCY_S - 3600.0  # not in the last hour in which the service still knows a key
+_KEY_GOOD_S: Final = IDEMPOTENCY_S - 3600.0  # one hour less than the service remembers a key
 _REASON_CHARACTERS: Final = 200
 _FIRST_IDS: Final = 3
 _NEVER_BEGUN: Final = "there is no rollout to resume: compare --name, or begin it without --resume"
@@ -398,7 +398,7 @@ def _prepare(connection: sqlite3.Connection, begin: tuple[Plan, Sequence[Sequenc
     connection.execute("PRAGMA locking_mode=EXCLUSIVE")
     with transaction(connection):
         is_begun = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'rollout'").fetchone() is not None
-        if begin is None and not is_begun:  # its begin was cut off
+        if begin is None and not is_begun:  # it was interrupted while it began
             raise ConfigurationError([_NEVER_BEGUN], "rollout")
         if begin is not None and is_begun:
             fault = "this rollout was begun already: --resume goes on with it; give another --name for a new one"
@@ -508,7 +508,7 @@ def _planned(offers: frozenset[str], config: GatewayConfig, given: dict[str, Any
         name=name,
         base_url=config.service.base_url,
         command_payload=payload,
-        # So that no device begins after it has counted as silent.
+        # So that no device starts the command after it has counted as silent.
         ttl_s=max(1, round(min(timeout_s, TTL_MAX_S))) if COMMAND_TTL in offers else None,
         max_failed=0.05 if given["max_failed"] is None else given["max_failed"],
         max_silent=0.2 if given["max_silent"] is None else given["max_silent"],

@@ -258,7 +258,7 @@ async def serving(
     server = _Server(
         uvicorn.Config(
             app,
-            http="h11",  # it bounds the head of a request
+            http="h11",  # it limits the size of a request's head
             ws="none",
             lifespan="off",
             log_config=None,
@@ -306,7 +306,7 @@ def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     try:
-        # An encrypted key would ask for its password on a terminal without a person.
+        # Without this an encrypted key would ask for its password on the terminal, and wait for ever.
         context.load_cert_chain(certificate, key, password=lambda: "")
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error

@@ -1,4 +1,4 @@
-"""The gateway's side to the service: one client with the key pair, one quota, and what the service was found to offer.
+"""The gateway's client of the service: with the key pair, within one quota, and by the extensions that it announces.
 
 Each method makes its request once and raises what went wrong (:mod:`agent.errors`). While the service does not answer,
 requests fail at once until the time of the next try, so that no device waits for a dead service; one request tries it.
@@ -60,7 +60,7 @@ _log = logging.getLogger(__name__)
 _CONNECT_MAX_S: Final = 5.0
 _AT_ONCE: Final = 16
 """Requests of one kind that are under way at the same time, so that a distant service does not slow everything down."""
-_SILENCE_S: Final = 35.0  # our service says something on its stream every 15 s
+_SILENCE_S: Final = 35.0  # our service sends something on its stream every 15 s
 _REFRESH_S: Final = 3600.0
 _LOOK_AGAIN_S: Final = 60.0
 _PLAIN_TRIES: Final = 3
@@ -178,7 +178,7 @@ class Service:
         answer = await self.request("GET", paths.DISCOVERY, Kind.COMMANDS, accepts=DECIDED)
         found = answer.json_or_none() if 200 <= answer.status < 300 and not answer.is_page else None
         if answer.is_page:
-            # A captive portal answers so, or a service that has a page for every path: its list of devices tells.
+            # A captive portal, or a service with a page for every path; its list of devices shows which of the two.
             await self.request("GET", paths.DEVICES, Kind.COMMANDS)
         return read_announcement(found).extensions
 
@@ -242,7 +242,8 @@ class Service:
         except FAULTS as error:
             known = httpx.ReadTimeout("") if isinstance(error, TimeoutError) else error
             fault = explain(known, self._origin, self._config.timeout_s)
-        if fault is not None:  # out here, so that no error of httpx, which holds the request and the keys, hangs on it
+        # Not raised in the except block: the error of httpx, which holds the keys, must not be its context.
+        if fault is not None:
             raise fault
         answer = Answer(response.status_code, response.headers, raw, source)
         self.quota.answered(answer.status, response.headers)
@@ -284,7 +285,7 @@ class Service:
     def _check_up(self) -> bool:
         """Whether this request is the one that tries a service that was away."""
         self.raise_if_away()
-        self._not_before_s = time.monotonic() + self._config.timeout_s  # no other one tries it meanwhile
+        self._not_before_s = time.monotonic() + self._config.timeout_s  # so no other request tries it meanwhile
         return bool(self._trouble)
 
     def _judged(self, error: ServiceError, began_s: float, *, is_trial: bool) -> ServiceError:
@@ -298,10 +299,10 @@ class Service:
     def _failed(self, error: ServiceError, began_s: float, *, is_trial: bool) -> Unavailable:
         state, text, every_s = describe(error)
         if self._answered_s > began_s:
-            # It answers others, so it is slow and not away: were all held back, a busy service would never catch up.
+            # It answers other requests: it is slow and not away, so the other requests go on.
             self._failure_log.report(state, f"service=slow {text}", every_s=every_s)
             return Unavailable(text, _SLOW_RETRY_S)
-        if is_trial or not self._trouble:  # of those that were under way together the first one counts
+        if is_trial or not self._trouble:  # of requests that fail together only the first counts
             self._not_before_s = time.monotonic() + self._retry.failed(error)
         wait_s = max(1.0, self._not_before_s - time.monotonic())
         self._trouble = text
@@ -322,7 +323,7 @@ class Service:
     async def commands(
         self, device_id: str, *, status: str | None, etag: str | None = None, kind: Kind = Kind.COMMANDS
     ) -> CommandList:
-        """The commands of a device, all pages; what was read before a page that did not come counts.
+        """The commands of a device, all pages; if a later page does not come, the earlier ones count.
 
         Raises:
             ServiceError: the first page did not come.
@@ -369,7 +370,7 @@ class Service:
 
     @asynccontextmanager
     async def command_events(self, last_id: str) -> AsyncIterator[AsyncIterator[ServerSentEvent]]:
-        """The stream of commands as they are sent (extension ``command-events``), from behind ``last_id`` on.
+        """The stream of commands as they are sent (extension ``command-events``), after the event ``last_id``.
 
         Raises:
             ServiceError: it was refused, or broke off.
@@ -381,7 +382,7 @@ class Service:
         fault: ServiceError | None = None
         try:
             async with AsyncExitStack() as held:
-                with self.quota.request(Kind.COMMANDS):  # a stream that stands is no request under way
+                with self.quota.request(Kind.COMMANDS):  # an open stream does not count as a request under way
                     opening = aconnect_sse(self._client, "GET", url, headers=headers, timeout=timeout)
                     stream = await held.enter_async_context(opening)
                     response = stream.response
@@ -398,7 +399,7 @@ class Service:
         except ServiceError as error:
             fault = error
         if fault is not None:
-            # What fails here alone does not say that the service is away, unless this was the request that tries it.
+            # Only the stream fails, so the service is not away; unless this was the request that tries whether it is.
             raise self._judged(fault, began_s, is_trial=True) if is_trial else fault
 
     async def report_result(self, device_id: str, command_id: str, result: CommandResult, key: str) -> None:

@@ -35,7 +35,7 @@ FILE_NAME: Final = "tokens.db"
 OVERLAP_S: Final = 86_400.0
 """How long the old token stays good beside a new one; it ends earlier, as soon as the new one is used."""
 BROKER_MARK: Final = "broker-wanted"
-"""A file that says that the broker lacks the newest tokens; ``device-gateway-broker.path`` waits for it."""
+"""While this file is there, the broker lacks the newest tokens; ``device-gateway-broker.path`` waits for it."""
 PREFIX: Final = "dat_"
 """Lets people, and programs that search for leaked secrets, recognise a token."""
 
@@ -86,7 +86,7 @@ def make_token() -> Secret:
 
 
 def digest_of(token: str) -> bytes:
-    """The SHA-256 that a token is kept and found by, 32 bytes."""
+    """SHA-256, 32 bytes: a token is stored and found by it."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
 
 
@@ -134,7 +134,7 @@ def open_db(
         ConfigurationError: it cannot be opened, or is none of ours.
     """
     try:
-        # Not a link that somebody has put there, and not a FIFO, which would hold us for ever.
+        # Refuse a link that somebody has put there, and a FIFO, on which we would wait for ever.
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         is_file = stat.S_ISREG(os.fstat(fd).st_mode)
         os.close(fd)
@@ -144,7 +144,7 @@ def open_db(
         try:
             connection.execute("PRAGMA trusted_schema=OFF")
             connection.execute("PRAGMA synchronous=FULL")
-            # Readers are shut out only for the moment of the commit, also when thousands of tokens are issued at once.
+            # Readers wait only during the commit, even when thousands of tokens are issued at once.
             connection.execute("PRAGMA cache_spill=OFF")
             prepare(connection)
         except BaseException:
@@ -218,7 +218,7 @@ class Tokens:
         self.connection = open_db(path, _make_tables, "file of tokens")
         self._file = _identity(path)
         self._opened_s = wall()
-        # Not written down yet: digest -> when it was used; those used for the first time; devices of a broker.
+        # Not yet in the file: digest -> last use; digests of first uses; devices that came through the broker.
         self._used: dict[bytes, float] = {}
         self._first_used: set[bytes] = set()
         self._came: set[str] = set()
@@ -235,7 +235,7 @@ class Tokens:
             self.note_use()
 
     def follow(self) -> None:
-        """Take over another file that is there by now, such as a backup that was put back.
+        """Open the file again if another one is in its place, such as a backup that was put back.
 
         Raises:
             ConfigurationError: it cannot be used, or there is none; what is open stays in force, revoked tokens too.
@@ -304,11 +304,11 @@ class Tokens:
         )
 
     def note_device(self, device_id: str) -> None:
-        """The device has connected to the broker, which knows its newest token alone."""
+        """Note that the device has connected to the broker, which accepts only its newest token."""
         self._came.add(device_id)
 
     def is_new(self, device_id: str) -> bool:
-        """Nobody had used the device's newest token when the file was opened."""
+        """Whether the device's newest token had never been used when the file was opened."""
         (at_s,) = self.connection.execute(
             "SELECT last_used_at FROM token WHERE device_id = ? ORDER BY number DESC LIMIT 1", (device_id,)
         ).fetchone() or (None,)
@@ -390,7 +390,7 @@ class Tokens:
 
 
 def with_tokens(state_dir: Path, do: Callable[[Tokens], Value]) -> Value:
-    """Do something with the tokens of a gateway, with the identity of their file's owner where root runs this.
+    """Call ``do`` with the tokens of a gateway; where root runs this, as the owner of their file.
 
     Raises:
         ConfigurationError: the file cannot be used.
