@@ -329,7 +329,7 @@ class PollPace:
             fraction: a random number in [0, 1); spreads the wait by a tenth to either side.
             busy: a command is under way here, so the interval stays at ``fast_s``.
         """
-        gap_s = max(0.0, MIN_GAP_S - took_s)
+        gap_s = MIN_GAP_S - took_s if took_s < MIN_GAP_S else 0.0
         if active or (busy and not held):
             return PollPace(self.intervals), gap_s if held else self._spread(self.intervals.fast_s, fraction)
         if held and took_s >= _HELD_AT_LEAST_S:

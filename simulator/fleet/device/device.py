@@ -386,8 +386,8 @@ class Device(Timer, ABC):
         if again:
             request.attempt = self._single_attempt
             self._write_resent(again, request.attempt, now)
-        request.intended_s = max(intended_s, self._ready_s, self._readings_after_s)
-        request.ready_s = max(request.intended_s, self._not_before_s)
+        request.intended_s = due_s = max(intended_s, self._ready_s, self._readings_after_s)
+        request.ready_s = due_s if due_s > self._not_before_s else self._not_before_s
         self.disk.in_flight = request
         if fleet.faults is not None and request.body is not None:
             request.body, request.copies = fleet.faults.outgoing(self.random, now, request.body)

@@ -2,7 +2,8 @@
 
 They stand in one heap. What most timers of a load engine do is never fire (a time limit is set, and the answer comes),
 so that is what is cheapest: one that is put off keeps its place in the heap, and gets another when that one's time
-comes.
+comes. One that is set to an earlier time gets a second place, and goes back to the first when it is put off again: a
+device that polls each second and reads its sensor each hour has two places, not thousands.
 """
 
 from __future__ import annotations
@@ -62,11 +63,12 @@ class Timer:
         due_s: when; :data:`NEVER` while it is not set.
     """
 
-    __slots__ = ("_placed_s", "due_s")
+    __slots__ = ("_later_s", "_placed_s", "due_s")
 
     def __init__(self) -> None:
         self.due_s = NEVER
         self._placed_s = NEVER  # its place in the heap
+        self._later_s = NEVER  # another place, which it has from before
 
     def stop(self) -> None:
         """Fire no more, until it is set again."""
@@ -146,7 +148,13 @@ class Timers:
         go_on()
 
     def _place(self, timer: Timer) -> None:
-        due_s = timer._placed_s = timer.due_s
+        due_s = timer.due_s
+        if due_s >= timer._later_s:
+            timer._placed_s, timer._later_s = timer._later_s, NEVER
+            return
+        if timer._placed_s < timer._later_s:
+            timer._later_s = timer._placed_s
+        timer._placed_s = due_s
         self._serial += 1
         heapq.heappush(self._heap, (due_s, self._serial, timer))
         if due_s < self._armed_s and not self._is_running:
@@ -165,8 +173,10 @@ class Timers:
         try:
             while heap and heap[0][0] <= now_s and left:
                 placed_s, _, timer = heapq.heappop(heap)
-                if timer._placed_s != placed_s:
-                    continue  # it was set to an earlier time since, and has another place
+                if timer._placed_s != placed_s:  # it was set to an earlier time since, and has another place
+                    if timer._later_s == placed_s:
+                        timer._later_s = NEVER
+                    continue
                 timer._placed_s = NEVER
                 if timer.due_s <= now_s:
                     timer.due_s = NEVER

@@ -49,6 +49,19 @@ def test_a_crowd_is_woken_in_turns_so_that_others_get_the_loop_between():
     assert len(rig.fired) == FIRES_PER_TURN + 1
 
 
+def test_a_timer_that_is_set_to_far_and_near_times_in_turn_has_two_places_and_not_one_more_each_time():
+    rig = Rig()
+    timer = rig.timer("device")
+    for second in range(1, 100):
+        rig.timers.at(5000.0, timer)
+        rig.timers.at(1000.0 + second, timer)
+        rig.clock.run_until(1000.0 + second)
+    assert len(rig.timers._heap) <= 2
+    rig.timers.at(5000.0, timer)
+    rig.clock.run_until(9000.0)
+    assert [at_s for at_s, _ in rig.fired] == [*range(1001, 1100), 5000.0]
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**32))
 def test_any_order_of_making_moving_and_dropping_fires_as_a_sorted_list_would(seed):
