@@ -15,6 +15,7 @@ from tests.api.test_command_source_port import Answer, ScriptedServer
 from tests.support.canary import DEVICE_TOKEN as TOKEN
 from tests.support.gateway_stand_in import GatewayStandIn
 from tests.support.mosquitto import Mosquitto, write_passwords
+from tests.support.processes import run_module
 from tests.system.agent_bench import PROMPT_S, SOON_S, AgentProcess
 
 SENSORS = "sensors: [{name: s, type: simulated, interval_s: 0.1}]\n"
@@ -49,14 +50,7 @@ class Bench:
         return self.agents[-1]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "agent.cli", *arguments, "--config", str(self.config)],
-            capture_output=True,
-            text=True,
-            timeout=SOON_S * 2,
-            check=False,
-            stdin=subprocess.DEVNULL,
-        )
+        return run_module("agent.cli", *arguments, "--config", self.config)
 
     def ping(self, command_id: str) -> None:
         self.gateway.send("d1", command_id, {"command": "ping", "echo": command_id})

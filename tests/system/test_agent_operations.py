@@ -5,20 +5,18 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import httpx
 from prometheus_client.parser import text_string_to_metric_families as parse
 
+from tests.support.processes import run_module
 from tests.system.agent_bench import API_KEY, SECRET_KEY, wait_until
 
 
 def doctor(config: Path, *options: str) -> tuple[int, dict[str, dict[str, str]], str]:
     """Exit code, the checks by id, and all that it wrote."""
-    argv = [sys.executable, "-m", "agent.cli", "doctor", "--config", str(config), "--json", *options]
-    found = subprocess.run(argv, capture_output=True, text=True, timeout=100, check=False)
+    found = run_module("agent.cli", "doctor", "--config", config, "--json", *options)
     return found.returncode, {line["id"]: line for line in json.loads(found.stdout)}, found.stdout + found.stderr
 
 

@@ -7,27 +7,14 @@ import os
 import signal
 import socket
 import sqlite3
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
 from tests.support.ports import free_port
-from tests.system.agent_bench import PROMPT_S, SECRET_KEY, SOON_S, program, wait_until
-
-
-def device_agent(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "agent.cli", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SOON_S,
-        env={**os.environ, **environ},
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+from tests.support.processes import run_module
+from tests.system.agent_bench import PROMPT_S, SECRET_KEY, program, wait_until
 
 
 def test_a_command_goes_to_its_handler_and_its_result_comes_back(bench):
@@ -160,7 +147,7 @@ def test_under_a_service_manager_restart_agent_ends_with_its_own_code(bench, tmp
 
 def test_only_one_agent_uses_a_state_directory(bench):
     bench.start()
-    second = device_agent("run", "--config", str(bench.config))
+    second = run_module("agent.cli", "run", "--config", str(bench.config))
     assert second.returncode == 2
     assert "another agent" in second.stderr
     assert second.stderr.count("\n") <= 3
@@ -172,18 +159,18 @@ def test_with_the_service_down_the_agent_waits_and_goes_on_when_it_is_there(benc
     bench.write_config(nobody, more="sensors:\n  - {name: board, type: system, interval_s: 0.5}\n")
     agent = bench.start()
     agent.wait_for("commands=unreachable")
-    status = device_agent("status", "--json", "--config", str(bench.config))
+    status = run_module("agent.cli", "status", "--json", "--config", str(bench.config))
     assert json.loads(status.stdout)["state"] == "running"
     wait_until(
         lambda: (
-            json.loads(device_agent("status", "--json", "--config", str(bench.config)).stdout)["store"]["outbox"][
-                "rows"
-            ]
+            json.loads(run_module("agent.cli", "status", "--json", "--config", str(bench.config)).stdout)["store"][
+                "outbox"
+            ]["rows"]
             >= 2
         )
     )
     agent.kill()
-    died = json.loads(device_agent("status", "--json", "--config", str(bench.config)).stdout)
+    died = json.loads(run_module("agent.cli", "status", "--json", "--config", str(bench.config)).stdout)
     assert died["state"] == "died"
     rows = died["store"]["outbox"]["rows"]
     assert rows >= 2

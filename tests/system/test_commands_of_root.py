@@ -25,6 +25,7 @@ from agent.cli.program import device_agent
 from gateway.cli import device_gateway
 from tests.conftest import do_without
 from tests.support.ports import free_port
+from tests.support.processes import run_program
 from tools.build_deb import PACKAGES, launcher
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be misled so; CI is root")
@@ -61,10 +62,8 @@ def _python_for_all() -> tuple[str, dict[str, str]]:
     environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": libraries, "PYTHONDONTWRITEBYTECODE": "1"}
     words = "import os, sys; os.setuid(65534); import agent.cli.check, gateway.config, cryptography, json.tool"
     for program in (sys.executable, f"/usr/bin/python3.{sys.version_info.minor}"):
-        if Path(program).exists():
-            done = subprocess.run([program, "-c", words], env=environment, capture_output=True, check=False)
-            if done.returncode == 0:
-                return program, environment
+        if Path(program).exists() and run_program([program, "-c", words], env=environment).returncode == 0:
+            return program, environment
     return do_without("no Python here can be read by other users than root", "install python3 for all users")
 
 
@@ -158,16 +157,7 @@ class Site:
         foreign = ":".join(map(str, (self.agent, self.gateway, self.home)))
         command = [self.python, "-c", HOOK, foreign, str(self.noted), program, *map(str, words)]
         try:
-            return subprocess.run(
-                command,
-                capture_output=True,
-                text=True,
-                env=self.environment,
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                timeout=TIMEOUT_S,
-                check=False,
-            )
+            return run_program(command, env=self.environment, cwd=self.folder, timeout=TIMEOUT_S)
         except subprocess.TimeoutExpired:
             pytest.fail(f"{program} {words[0]} hangs")
 
@@ -360,5 +350,5 @@ def test_root_runs_the_packages_code_and_the_agents_user_the_release(site: Site)
     program = root / "program"
     program.write_text(launcher(package, package.name, "import which\nprint(which.WORD)", str(root)))
     for user, word in ((0, "package"), (USER, "release")):
-        done = subprocess.run([site.python, "-I", program], user=user, capture_output=True, text=True, check=False)
+        done = run_program([site.python, "-I", program], user=user)
         assert done.stdout.strip() == word, done.stderr

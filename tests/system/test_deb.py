@@ -31,6 +31,7 @@ from simulator.service.server import RunningService
 from tests.conftest import do_without, require_program
 from tests.support.debian_tree import shared_tree
 from tests.support.nspawn import Container
+from tests.support.processes import run_program
 from tests.system.agent_bench import API_KEY, SECRET_KEY, AgentBench
 from tests.system.fault.update_device import serving
 from tests.system.test_gateway_journey import travelling
@@ -62,8 +63,7 @@ def packages(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("deb")
     architecture = subprocess.run(("dpkg", "--print-architecture"), capture_output=True, text=True, check=True)
     build = (sys.executable, "tools/build_deb.py", "--architecture", architecture.stdout.strip(), "--level", "0")
-    done = subprocess.run((*build, "--out", str(folder)), cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program([*build, "--out", folder], code=0, cwd=ROOT, timeout=None)
     (agent,) = folder.glob("device-agent_*.deb")
     unpacked = folder / "unpacked"
     subprocess.run(("dpkg-deb", "--raw-extract", str(agent), str(unpacked)), check=True)
@@ -374,10 +374,7 @@ def test_the_same_commit_gives_the_same_bytes_and_lintian_finds_no_error(package
     architecture = package.stem.rpartition("_")[2]
     build = (sys.executable, "tools/build_deb.py", "--architecture", architecture, "--package", "device-agent")
     build = (*build, "--level", "0")
-    subprocess.run((*build, "--out", str(tmp_path)), cwd=ROOT, check=True, capture_output=True)
+    run_program([*build, "--out", tmp_path], code=0, cwd=ROOT, timeout=None)
     assert (tmp_path / package.name).read_bytes() == package.read_bytes()
     for built in packages.glob("device-*.deb"):
-        done = subprocess.run(
-            ("lintian", "--fail-on", "error", str(built)), capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stdout
+        run_program(["lintian", "--fail-on", "error", built], code=0)

@@ -14,11 +14,9 @@ from typing import IO
 
 import pytest
 
+from tests.support.processes import run_program
+
 DEMO = [str(Path(sys.executable).with_name("fleet-simulator")), "demo"]
-
-
-def run_program(program: list[str] | str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(program, check=False, capture_output=True, text=True, **options)
 
 
 def of_this_run(out: Path) -> list[str]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -15,6 +12,7 @@ import yaml
 from agent.wire.enrollment import parse_code
 from gateway.certificates import make_certificates
 from tests.support.ports import free_port
+from tests.support.processes import run_module
 from tests.system.agent_bench import wait_until
 from tests.system.test_gateway_journey import travelling
 
@@ -37,16 +35,8 @@ def invite(journey, *options):
 def enroll(journey, identifier, *words, code=0, folder=None, typed=""):
     """``device-agent enroll`` into a folder named like the device, or this one; both its outputs."""
     folder = folder or journey.folder / identifier
-    done = subprocess.run(
-        [sys.executable, "-m", "agent.cli", "enroll", *words, "--identifier", identifier, "--dir", str(folder)],
-        cwd=journey.folder,
-        input=typed,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
+    words = ("enroll", *words, "--identifier", identifier, "--dir", folder)
+    done = run_module("agent.cli", *words, code=code, cwd=journey.folder, input=typed)
     return done.stdout + done.stderr
 
 
@@ -214,7 +204,7 @@ def test_a_certificate_for_another_name_is_named_before_anything_is_written(jour
 def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     folder = journey.folder / "mosquitto"
     command = ("broker-config", "--conf", folder / "dg.conf", "--dir", folder / "dg", "--standalone")
-    assert "run device-gateway broker-config without --reload first" in journey_errors(journey, *command, "--reload")
+    assert "run device-gateway broker-config without --reload first" in journey.run(*command, "--reload", code=2)
     journey.run(*command)
     conf = (folder / "dg.conf").read_text()
     mark = journey.folder / "var" / "broker-wanted"
@@ -233,17 +223,3 @@ def test_the_broker_learns_of_an_enrolled_device_by_one_command(journey):
     assert (folder / "dg.conf").read_text() == conf
     assert "nothing changed" in journey.run(*command)
     assert "nothing changed" in journey.run(*command, "--reload"), "and mosquitto is left alone"
-
-
-def journey_errors(journey, *words):
-    done = subprocess.run(
-        [sys.executable, "-m", "gateway.cli", *map(str, words)],
-        cwd=journey.folder,
-        env={**os.environ, "DEVICE_GATEWAY_CONFIG": str(journey.config)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    return done.stderr

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import require_program
+from tests.support.processes import run_program
 
 pytestmark = pytest.mark.long
 
@@ -47,17 +48,14 @@ class Installed:
         }
         self.environ = {**clean, "PATH": path, "UV_CACHE_DIR": str(folder / "cache")}
         self.environ["PYTEST_ADDOPTS"] = "-p no:schemathesis -p no:hypothesispytest"  # beside it, and slow to import
-        done = subprocess.run(command, env=self.environ, capture_output=True, text=True, timeout=200, check=False)
-        assert done.returncode == 0, done.stderr
+        run_program(command, code=0, env=self.environ, timeout=200)
         # The programs of a folder of its own go before those beside; pytest has none of its own there.
         (self.bin / "pytest").write_text(f"#!{self.bin / 'python'}\nimport pytest\nraise SystemExit(pytest.main())\n")
         (self.bin / "pytest").chmod(0o755)
 
     def run(self, *command: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         """Run a program with its folder first on the PATH."""
-        return subprocess.run(
-            command, env=self.environ, cwd=cwd, capture_output=True, text=True, timeout=250, check=False
-        )
+        return run_program(command, env=self.environ, cwd=cwd, timeout=250)
 
 
 @pytest.fixture(scope="module")

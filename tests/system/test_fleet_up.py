@@ -29,6 +29,7 @@ from simulator.gateway.trial import MQTT, running_trial
 from simulator.keys import Keys
 from tests.conftest import do_without, require_program
 from tests.support.ports import free_port
+from tests.support.processes import run_program
 from tests.support.service_running import running
 
 pytestmark = pytest.mark.long
@@ -47,10 +48,6 @@ phases: [{name: hold, kind: hold, duration_s: 2s}]
 thresholds: [audit.lost == 0]
 """
 ADDRESS = "10.9.9.9"
-
-
-def run_program(program: list[str] | str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(program, check=False, capture_output=True, text=True, **options)
 
 
 def start(*options: str) -> tuple[subprocess.Popen[str], dict]:

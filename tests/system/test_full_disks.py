@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from click.testing import CliRunner
 from agent.cli.program import device_agent
 from simulator.service.clock import SystemClock
 from tests.conftest import do_without
+from tests.support.processes import run_module
 from tests.support.service_running import running
 from tests.system.agent_bench import wait_until
 
@@ -135,9 +135,7 @@ def test_readings_that_a_full_disk_kept_in_memory_are_told_as_a_gap_after_a_rest
 
 
 def simulator(*words: str) -> tuple[int, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "simulator.cli", *words], capture_output=True, text=True, timeout=120, check=False
-    )
+    done = run_module("simulator.cli", *words)
     return done.returncode, done.stdout + done.stderr
 
 

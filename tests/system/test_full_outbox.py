@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from agent.runtime.clocks import SystemClock
 from agent.store.sqlite import FILE_NAME
 from agent.store.store import Store
 from tests.support.factories import make_reading
+from tests.support.processes import run_program
 from tests.system.agent_bench import AgentBench
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
@@ -41,7 +41,7 @@ def run(bench: AgentBench, *arguments: str) -> tuple[str, int]:
         "finally:\n    print(open('/proc/self/status').read(), file=sys.stderr)\n"
     )
     command = [sys.executable, "-c", script, *arguments, "--config", str(bench.config)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = run_program(command)
     return done.stdout, peak_of(done.stderr)
 
 

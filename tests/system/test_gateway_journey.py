@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from contextlib import ExitStack, contextmanager
 
 import pytest
@@ -20,6 +18,7 @@ from simulator.wire.models import NewProduct
 from tests.conftest import require_program
 from tests.support.mosquitto import Mosquitto, find_mosquitto
 from tests.support.ports import free_port
+from tests.support.processes import run_module
 from tests.system.agent_bench import API_KEY, SECRET_KEY, AgentProcess, wait_until
 
 # So that nothing here waits for half a minute.
@@ -38,18 +37,10 @@ class Journey:
         self.port = free_port()
 
     def run(self, *words, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "gateway.cli", *map(str, words)],
-            cwd=self.folder,
-            env={**os.environ, "DEVICE_GATEWAY_CONFIG": str(self.config)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout
+        """What it says: its answer, or of a refusal the reason."""
+        environ = {"DEVICE_GATEWAY_CONFIG": str(self.config)}
+        done = run_module("gateway.cli", *words, code=code, cwd=self.folder, environ=environ)
+        return done.stderr if code else done.stdout
 
     def set_up(self, *options):
         """``gateway init``, the key pair, and ports of this test's own."""

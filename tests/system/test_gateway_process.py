@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from agent.wire import topics
 from simulator.children import program_path
 from tests.conftest import require_program
 from tests.support.mosquitto import end_client, find_mosquitto
+from tests.support.processes import run_program
 from tests.system.fault.gateway_rig import GatewayRig
 
 SOON_S = 60.0
@@ -82,7 +82,7 @@ def test_status_tells_of_a_running_a_dead_and_a_stopped_gateway(rig):
 
 def _status(rig: GatewayRig) -> dict[str, Any]:
     command = [program_path("device-gateway"), "status", "--json", "--config", rig.folder / "gateway.yaml"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SOON_S, check=False)
+    done = run_program(command)
     assert done.returncode in {0, 1}, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.processes import run_module, run_program
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "handler_plugin"
 
@@ -23,10 +24,8 @@ def environment(tmp_path_factory):
     # No network: the package needs nothing that is not here, and hatchling is one of our development tools.
     command = [sys.executable, "-m", "uv", "pip", "install", "--offline", "--no-deps", "--no-build-isolation"]
     command += ["--python", sys.executable, "--target", str(target), str(source)]
-    clean = {**os.environ, "UV_CACHE_DIR": str(folder / "cache")}
-    done = subprocess.run(command, env=clean, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stderr
-    return {**os.environ, "PYTHONPATH": str(target)}
+    run_program(command, code=0, environ={"UV_CACHE_DIR": str(folder / "cache")})
+    return {"PYTHONPATH": str(target)}
 
 
 def test_the_installed_package_is_found_by_its_entry_points_and_loaded(environment, tmp_path):
@@ -43,8 +42,7 @@ def test_the_installed_package_is_found_by_its_entry_points_and_loaded(environme
             "sensors": [{"name": "front", "type": "door", "settings": {"contact_file": str(pin), "inverted": True}}],
         }
         config.write_text(json.dumps(values))
-        argv = [sys.executable, "-m", "agent.cli", "plugins", "list", "--json", "--config", str(config)]
-        done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
+        done = run_module("agent.cli", "plugins", "list", "--json", "--config", config, environ=environment)
         found = {each["name"]: each for each in json.loads(done.stdout)["plugins"]}
         return {name: [each["origin"], each["status"], each["contract"]] for name, each in found.items()}, found[
             "front"
@@ -60,13 +58,5 @@ def test_the_installed_package_is_found_by_its_entry_points_and_loaded(environme
 
 
 def test_the_examples_own_tests_pass_where_it_is_installed(environment):
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, str(EXAMPLE / "tests")],
-        env={**environment, "PYTHONDONTWRITEBYTECODE": "1"},
-        cwd=EXAMPLE,
-        capture_output=True,
-        text=True,
-        timeout=100,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ("-q", "-p", "no:cacheprovider", "-c", os.devnull, EXAMPLE / "tests")
+    run_module("pytest", *words, code=0, environ={**environment, "PYTHONDONTWRITEBYTECODE": "1"}, cwd=EXAMPLE)

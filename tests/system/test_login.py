@@ -30,6 +30,7 @@ from simulator.login.tokens import FileToken, read_tokens, renew, write_tokens
 from simulator.wire.client import ServiceClient
 from tests.support.partner import PlainBrowser
 from tests.support.ports import free_port
+from tests.support.processes import run_module
 from tests.support.service_running import Bench, Client, running
 from tests.system.agent_bench import wait_until
 
@@ -215,15 +216,8 @@ def test_a_file_that_cannot_be_written_is_told_before_anybody_signs_in(bench, po
 
 
 def test_a_service_that_is_not_there_ends_with_5(port, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "simulator.cli", "login", "--base-url", f"http://127.0.0.1:{port}", "--client-id", "a"],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == ExitCode.UNREACHABLE
+    words = ("login", "--base-url", f"http://127.0.0.1:{port}", "--client-id", "a")
+    done = run_module("simulator.cli", *words, code=ExitCode.UNREACHABLE, cwd=tmp_path)
     assert done.stderr.count("\n") == 1
 
 

@@ -17,6 +17,7 @@ from simulator.login.tokens import TokenSet, write_tokens
 from simulator.service.scopes import SCOPES
 from tests.conftest import require_program
 from tests.support.partner import PlainBrowser
+from tests.support.processes import run_program
 from tests.support.service_running import Bench, running
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,15 +93,7 @@ def test_the_typed_client_runs_on_what_a_sign_in_wrote(bench, browser, tmp_path)
         tokens = sign_in.finish(answer.headers["location"].partition("?")[2])
     write_tokens(tmp_path / "token.json", tokens)
     (tmp_path / "app.py").write_text(snippets("python")[1])
-    done = subprocess.run(
-        [sys.executable, "app.py"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_program([sys.executable, "app.py"], cwd=tmp_path, environ={"PYTHONPATH": str(ROOT)})
     assert (done.stdout, done.stderr) == ("devices: 0\n", "")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.support.processes import run_module, run_program
 from tests.support.releases import Maker, write_package
 from tests.system.agent_bench import AgentBench, wait_until
 from tools.build_deb import PACKAGES, launcher
@@ -81,14 +82,8 @@ class Packaged:
         return (sys.executable, "-I", self.program)
 
     def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [*self.command, *words],
-            env={"PATH": os.environ["PATH"], "DEVICE_AGENT_CONFIG": str(self.bench.config)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
+        environment = {"PATH": os.environ["PATH"], "DEVICE_AGENT_CONFIG": str(self.bench.config)}
+        return run_program([*self.command, *words], env=environment)
 
     def tank(self, version: str, **files: str) -> Path:
         module = _MODULE.format(name="tank", version=version)
@@ -177,12 +172,4 @@ def test_what_does_not_go_together_is_refused_by_name_and_nothing_is_changed(pac
 
 
 def test_another_installation_is_told_to_use_its_own_pip(bench):
-    done = subprocess.run(
-        [sys.executable, "-m", "agent.cli", "plugins", "remove", "tank"],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2
-    assert "--no-index" in done.stderr
+    assert "--no-index" in run_module("agent.cli", "plugins", "remove", "tank", code=2).stderr

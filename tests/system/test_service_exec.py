@@ -19,6 +19,7 @@ from agent.wire.secret import Secret
 from simulator.cli import program
 from simulator.service.exec_command import Runner, environment
 from simulator.watched import PartEnded
+from tests.support.processes import run_module, run_program
 
 pytestmark = pytest.mark.long
 
@@ -50,10 +51,7 @@ def serving():
 
 
 def run(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, **environ}
-    return subprocess.run(
-        [*EXEC, *arguments], input="told\n", env=env, capture_output=True, text=True, timeout=120, check=False
-    )
+    return run_program([*EXEC, *arguments], input="told\n", environ=environ)
 
 
 def test_the_command_reaches_the_service_gives_its_exit_code_and_nothing_is_left(tmp_path):
@@ -132,14 +130,7 @@ def test_what_cannot_be_run_is_refused_with_exit_code_2_and_says_why(arguments, 
 
 
 def test_an_option_before_exec_is_refused_instead_of_ignored():
-    done = subprocess.run(
-        [sys.executable, "-m", "simulator.cli", "service", "--rate-limit", "5", "exec", "true"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 2
+    done = run_module("simulator.cli", "service", "--rate-limit", "5", "exec", "true", code=2)
     assert "service exec --rate-limit ..." in done.stderr
 
 

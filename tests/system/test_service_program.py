@@ -22,6 +22,7 @@ import httpx
 import pytest
 
 from simulator.wire.limits import OPEN_COMMANDS_MAX
+from tests.support.processes import run_module
 
 pytestmark = pytest.mark.long
 
@@ -290,9 +291,7 @@ def _fired(values: list[int]) -> int:
 def test_a_seed_that_cannot_be_used_is_told_by_line_and_nothing_else(tmp_path):
     seed = tmp_path / "seed.yaml"
     seed.write_text("products:\n  - nam: x\ndevices: 3\n")
-    program = [sys.executable, "-m", "simulator.cli", "service", "--port", "0", "--seed", str(seed)]
-    ended = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
-    assert ended.returncode == 2
+    ended = run_module("simulator.cli", "service", "--port", "0", "--seed", seed, code=2)
     lines = ended.stderr.splitlines()
     assert [line.split(" line ")[1][0] for line in lines] == ["2", "3"]
     assert all(line.startswith("error: seed ") for line in lines)

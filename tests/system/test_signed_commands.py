@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +13,7 @@ from agent.cli.program import device_agent
 from agent.wire.signed import SigningKey, read_signing_key
 from gateway.client import SendCommand
 from simulator.command import CounterFile, KeySigner
+from tests.support.processes import run_module
 from tests.system.agent_bench import API_KEY, AgentBench, AgentProcess, wait_until
 from tests.system.test_agent_mqtt import Bench as MqttBench
 from tests.system.test_agent_mqtt import bench as mqtt_bench  # noqa: F401 - a fixture
@@ -26,16 +24,7 @@ pytestmark = pytest.mark.long
 
 def run(program: str, *words: object, code: int = 0, **environ: str) -> str:
     """One of the two programs, as a process."""
-    done = subprocess.run(
-        [sys.executable, "-m", program, *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=100,
-        stdin=subprocess.DEVNULL,
-        env={**os.environ, **environ},
-        check=False,
-    )
-    assert done.returncode == code, done.stdout + done.stderr
+    done = run_module(program, *words, code=code, environ=environ)
     return done.stdout + done.stderr
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from agent.errors import EXIT_CONFIGURATION
 from agent.handlers.root_tasks import Reboot
 from agent.update.trial import Places
 from tests.conftest import require_program
+from tests.support.processes import run_program
 
 SYSTEMD = Path(__file__).parents[3] / "systemd"
 UNIT = SYSTEMD / "device-agent.service"
@@ -42,8 +42,7 @@ def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
         # The program is not installed here, and its user neither: they are the installation's business.
         text = re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", each.read_text(), flags=re.MULTILINE)
         (tmp_path / each.name).write_text(text)
-    command = [analyze, "verify", "--man=no", str(tmp_path / unit.name)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = run_program([analyze, "verify", "--man=no", tmp_path / unit.name])
     mine = [line for line in done.stderr.splitlines() if unit.name in line]
     assert mine == []
 
@@ -55,12 +54,7 @@ def test_systemd_finds_no_fault_in_the_unit(unit, tmp_path):
 )
 def test_the_sandbox_is_as_tight_as_promised(unit, most):
     analyze = require_program("systemd-analyze", "systemd")
-    done = subprocess.run(
-        [analyze, "security", "--offline=true", str(unit)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_program([analyze, "security", "--offline=true", unit])
     [exposure] = re.findall(r"exposure level for \S+ (\d+\.\d)", done.stdout)
     assert float(exposure) <= most
 

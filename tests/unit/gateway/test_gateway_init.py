@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import stat
-import subprocess
 import sys
 
 import pytest
@@ -13,6 +12,7 @@ from click.testing import CliRunner
 from gateway.cli import device_gateway
 from gateway.config import load_gateway
 from gateway.initial import KEY_FILES
+from tests.support.processes import run_program
 
 
 def run(folder, *words, code=0):
@@ -75,8 +75,5 @@ def test_what_cannot_be_used_is_refused_before_a_configuration_is_written(tmp_pa
 def test_without_the_extra_it_says_what_to_install(tmp_path):
     script = "import sys; sys.modules['cryptography'] = None; from gateway.cli import main; main()"
     words = ["certificates", "--host", "gw", "--dir", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert done.returncode == 2
+    done = run_program([sys.executable, "-c", script, *words], code=2)
     assert done.stderr == "the gateway needs cryptography: pip install '.[gateway]' in a clone of device-agent\n"

@@ -34,6 +34,7 @@ from agent.update.trial import (
     write_trial,
 )
 from tests.conftest import require_program
+from tests.support.processes import run_program
 from tests.support.releases import Maker, write_package
 
 
@@ -424,8 +425,7 @@ def test_a_refusal_is_answered_under_the_commands_name_and_no_link_is_followed(m
 
 
 def run(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = (sys.executable, "-I", "-m", "agent.update", "--root", str(root), *words)
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    return run_program([sys.executable, "-I", "-m", "agent.update", "--root", root, *words])
 
 
 def test_the_program_says_a_refusal_in_one_line_and_has_nothing_to_do_without_releases(tmp_path, release):
@@ -450,7 +450,5 @@ def test_the_same_content_gives_the_same_bytes_and_openssl_believes_the_signatur
         tar.extractall(tmp_path, filter="data")
     (tmp_path / "maker.pub").write_bytes(maker.public_pem)
     verify = ("pkeyutl", "-verify", "-rawin", "-pubin", "-inkey", "maker.pub", "-sigfile", "manifest.sig")
-    done = subprocess.run(
-        (openssl, *verify, "-in", "manifest.json"), cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = run_program([openssl, *verify, "-in", "manifest.json"], cwd=tmp_path)
     assert "Verified Successfully" in done.stdout + done.stderr
