@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import httpx
 import pytest
 
+from agent.wire.secret import Secret
 from simulator.service.service import Service
 from tests.support.service_running import client, running
 
@@ -121,16 +122,10 @@ def test_each_key_counts_by_its_accounts_quota_and_several_keys_count_apart():
 
 
 def test_the_quota_and_the_keys_are_there_after_a_restart(tmp_path):
-    with running(data_dir=tmp_path, api_key="mk_a", secret_key=_secret("msk_a")) as bench:
+    with running(data_dir=tmp_path, api_key="mk_a", secret_key=Secret("msk_a")) as bench:
         made = make(bench, name="acme", quota=1)
-    with running(data_dir=tmp_path, api_key="mk_a", secret_key=_secret("msk_a")) as bench, opened(bench, made) as http:
+    with running(data_dir=tmp_path, api_key="mk_a", secret_key=Secret("msk_a")) as bench, opened(bench, made) as http:
         assert [http.get("/products").status_code for _ in range(2)] == [200, 429]
-
-
-def _secret(text):
-    from agent.wire.secret import Secret
-
-    return Secret(text)
 
 
 def test_key_pairs_are_rotated_one_by_one(shared):
@@ -221,10 +216,8 @@ def test_two_accounts_work_side_by_side_and_a_deleted_one_takes_everything_with_
     two = make(bench, name="two")
     with opened(bench, one) as first, opened(bench, two) as second:
         for http in (first, second):
-            product = http.post("/products", json={"name": "Same name"}).json()["product_id"]
-            body = {"user_id": "u", "product_id": product, "device_identifier": "SN-1"}
-            device = http.post("/onboarding/device", json=body).json()["device_id"]
-            assert http.post("/sensor-data", json={"device_id": device, "sensor_data": {"t": 1}}).status_code == 201
+            own = bench.of(http)
+            assert own.post_reading(own.device()).status_code == 201
         token = first.post("/auth/signin", json={"email": "one@example.com", "password": "x"}).json()["access_token"]
         bearer = {"authorization": f"Bearer {token}"}
         assert bench.http.delete(f"{ACCOUNTS}/one").status_code == 204
@@ -268,9 +261,7 @@ def test_a_held_poll_and_a_stream_of_a_deleted_account_end_and_those_of_another_
     with opened(bench, gone) as theirs, opened(bench, kept) as ours, ThreadPoolExecutor(2) as threads:
         devices = []
         for http in (theirs, ours):
-            product = http.post("/products", json={"name": "Lock"}).json()["product_id"]
-            body = {"user_id": "u", "product_id": product, "device_identifier": "SN-1"}
-            devices.append(http.post("/onboarding/device", json=body).json()["device_id"])
+            devices.append(bench.of(http).device())
 
         def held(http, device):
             path = f"/devices/{device}/commands"
@@ -285,21 +276,11 @@ def test_a_held_poll_and_a_stream_of_a_deleted_account_end_and_those_of_another_
             polls = [threads.submit(held, http, device) for http, device in zip((theirs, ours), devices, strict=True)]
             for _ in polls:
                 assert waiting.acquire(timeout=60)
-            _wait_until_held(bench, 2)
+            bench.wait_until_held(2)
             assert bench.http.delete(f"{ACCOUNTS}/{gone['account_id']}").status_code == 204
             assert b"".join(pieces) == b"", "the stream ends"
             assert polls[0].result(60).status_code == 401
+            assert devices[0] not in bench.http.get("/_emulator/requests").text, "its requests are gone with it"
             sent = ours.post("/commands/send", json={"device_id": devices[1], "command_payload": {"command": "ping"}})
             assert polls[1].result(60).json()["data"][0]["id"] == sent.json()["id"]
             assert any(sent.json()["id"] in line for line in lines)
-
-
-def _wait_until_held(bench, count):
-    match = {"path": "/devices/{device_id}/commands"}
-    arrived = threading.Event()
-    for _ in range(6000):
-        asked = {"match": match, "exactly": 0, "status": "2xx"}
-        if bench.http.post("/_emulator/requests/verify", json=asked).json()["unknown"] >= count:
-            return
-        arrived.wait(0.01)
-    raise AssertionError("the polls are not held")

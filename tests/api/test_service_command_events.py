@@ -102,9 +102,7 @@ def test_each_manufacturer_hears_its_own_commands_only(bench):
     device_id = bench.device()
     other = bench.add_account("other")
     with client(bench.service, other.api_key, other.secret_key) as http:
-        product_id = http.post("/products", json={"name": "p"}).json()["product_id"]
-        body = {"user_id": "u", "product_id": product_id, "device_identifier": "x"}
-        theirs = http.post("/onboarding/device", json=body).json()["device_id"]
+        theirs = bench.of(http).device()
         with listening(http) as stream:
             mine = bench.send(device_id)
             http.post("/commands/send", json={"device_id": theirs, "command_payload": {"command": "theirs"}})

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -429,19 +427,6 @@ def test_a_service_that_ends_lets_go_of_what_it_holds() -> None:
             bench.service.stop()
             held.join(60)
         assert answers[0].status_code == 200
-
-
-def test_curl_sees_what_was_meant(bench: Bench) -> None:
-    curl = shutil.which("curl")
-    if curl is None:
-        pytest.skip("needs curl")
-    codes = {"lose=answer": 52, "reset=answer": 56, "truncate": 18}
-    for fault, code in codes.items():
-        command = [curl, "-sS", "-m", "60", "-o", "-", "-H", f"X-Emulator-Fault: {fault}"]
-        for line in keys(bench).decode().strip().split("\r\n"):
-            command += ["-H", line]
-        done = subprocess.run([*command, f"{bench.service.base_url}/products"], capture_output=True, check=False)
-        assert done.returncode == code, (fault, done.stderr)
 
 
 def test_a_number_stands_for_an_effect_in_json_as_in_the_header(bench: Bench) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-import threading
 from urllib.parse import urlsplit
 
 import httpx
@@ -291,32 +290,6 @@ def test_a_held_poll_counts_while_it_is_held_and_is_logged_at_its_end(bench):
     while len(found := entries(bench, path=match["path"])) < 2:
         pass
     assert (found[0]["outcome"], found[0]["answer"]) == ("caller_gone", None)
-
-
-def test_a_request_that_is_under_way_when_its_account_is_deleted_is_not_logged_at_its_end(bench):
-    made = bench.http.post("/_emulator/accounts", json={}).json()
-    keys = {"x-api-key": made["keys"][0]["api_key"], "x-secret-key": made["keys"][0]["secret_key"]}
-    with httpx.Client(base_url=bench.service.base_url, headers=keys, trust_env=False, timeout=120) as other:
-        product_id = other.post("/products", json={"name": "p"}).json()["product_id"]
-        body = {"user_id": "u", "product_id": product_id, "device_identifier": "SN-1"}
-        device_id = other.post("/onboarding/device", json=body).json()["device_id"]
-        path = f"/devices/{device_id}/commands"
-        etag = other.get(path, params={"status": "open"}).headers["etag"]
-        answers = []
-
-        def poll():
-            query = {"status": "open", "wait": 30}
-            answers.append(other.get(path, params=query, headers={"if-none-match": etag}).status_code)
-
-        held = threading.Thread(target=poll)
-        held.start()
-        match = {"path": "/devices/{device_id}/commands", "device_id": device_id}
-        while verify(bench, match=match, exactly=2)["verdict"] != "holds":
-            pass
-        assert bench.http.delete(f"/_emulator/accounts/{made['account_id']}").status_code == 204
-        held.join()
-        assert answers == [401]
-    assert [one for one in entries(bench) if device_id in one["path"]] == []
 
 
 def test_a_request_that_met_a_fault_says_so_and_what_went_over_the_wire(bench):

@@ -144,9 +144,7 @@ def test_each_reading_of_an_array_may_have_a_key_and_is_stored_once_in_24_hours(
     assert stored() == [1, 2, 3, 4]
     other = bench.add_account("other")
     with client(bench.service, other.api_key, other.secret_key) as http:  # a key is its account's
-        product = http.post("/products", json={"name": "p"}).json()["product_id"]
-        body = {"user_id": "u", "product_id": product, "device_identifier": "SN"}
-        theirs = http.post("/onboarding/device", json=body).json()["device_id"]
+        theirs = bench.of(http).device()
         item = {"device_id": theirs, "sensor_data": {"t": 1}, "idempotency_key": "a"}
         assert http.post("/sensor-data", json=[item]).json()["accepted"] == 1
         assert len(http.get("/sensor-data").json()["data"]) == 1

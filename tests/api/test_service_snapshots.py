@@ -204,14 +204,9 @@ def test_a_held_poll_looks_again_when_a_state_is_loaded(bench):
         path = f"/devices/{device}/commands"
         query = {"status": "open", "wait": 30}
         poll = threads.submit(http.get, path, params=query, headers={"if-none-match": tag})
-        _wait_for(lambda: _held(bench))
+        bench.wait_until_held()
         load(bench, "with-a-command")
         assert [one["id"] for one in poll.result(60).json()["data"]] == [command]
-
-
-def _held(bench):
-    asked = {"match": {"path": "/devices/{device_id}/commands"}, "exactly": 0, "status": "2xx"}
-    return bench.http.post("/_emulator/requests/verify", json=asked).json()["unknown"]
 
 
 def _wait_for(condition):
@@ -227,13 +222,11 @@ def test_a_held_poll_whose_account_is_not_in_the_new_state_ends_with_401(bench):
     save(bench, "empty")
     made = bench.http.post("/_emulator/accounts", json={}).json()["keys"][0]
     with client(bench.service, made["api_key"], made["secret_key"]) as http, ThreadPoolExecutor(1) as threads:
-        product = http.post("/products", json={"name": "x"}).json()["product_id"]
-        body = {"user_id": "u", "product_id": product, "device_identifier": "SN"}
-        device = http.post("/onboarding/device", json=body).json()["device_id"]
+        device = bench.of(http).device()
         tag = http.get(f"/devices/{device}/commands", params={"status": "open"}).headers["etag"]
         query = {"status": "open", "wait": 30}
         poll = threads.submit(http.get, f"/devices/{device}/commands", params=query, headers={"if-none-match": tag})
-        _wait_for(lambda: _held(bench))
+        bench.wait_until_held()
         load(bench, "empty")
         assert poll.result(60).status_code == 401
 

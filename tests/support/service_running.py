@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import httpx
@@ -55,6 +56,18 @@ class Bench:
         answer = self.http.post("/onboarding/device", json=body)
         assert answer.status_code == 201, answer.text
         return answer.json()["device_id"]
+
+    def of(self, http: httpx.Client) -> Bench:
+        """The same service with another account's client."""
+        return replace(self, http=http)
+
+    def wait_until_held(self, count: int = 1) -> None:
+        """Until so many polls for commands have come and have no answer yet."""
+        asked = {"match": {"path": "/devices/{device_id}/commands"}, "exactly": 0, "status": "2xx"}
+        ends_s = time.monotonic() + 60
+        while self.made("requests/verify", asked)["unknown"] < count:
+            assert time.monotonic() < ends_s, "the polls are not held"
+            time.sleep(0.01)
 
     def send(self, device_id: str, command: str = "ping", **members: Any) -> str:
         """A newly sent command's id."""

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from agent.wire.models import CommandRecord
 from agent.wire.secret import KeyPair, Secret
 from gateway.client import RegisterDevice, SendCommand
@@ -21,6 +23,7 @@ from simulator.wire.client import ServiceClient
 from simulator.wire.models import NewProduct
 from tests.support import canary
 from tests.support.canary import SECRET_KEY
+from tests.support.nspawn import Container
 
 SOON_S = 60.0
 """Nothing waits that long on a machine that has nothing else to do; a busy one is no failure."""
@@ -180,6 +183,19 @@ class AgentBench:
         return wait_until(
             lambda: record if (record := self.commands()[command_id]).status in wanted else None, within_s
         )
+
+    def configure(self, machine: Container, **more: object) -> None:
+        """Its keys and its configuration on a machine that has the agent's user."""
+        for name, key in (("api_key", API_KEY), ("secret_key", SECRET_KEY)):
+            machine.write(f"/etc/device-agent/{name}", key, 0o640)
+            machine.run("chgrp", "device-agent", f"/etc/device-agent/{name}")
+        values = {
+            "service": {"base_url": str(self.client.base_url), "timeout_s": 30},
+            "device": {"device_id": self.device_id},
+            "auth": {"allow_secret_key_on_device": True},
+            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
+        }
+        machine.write("/etc/device-agent/config.yaml", yaml.safe_dump(values | more))
 
     def close(self) -> None:
         for agent in self._agents:

@@ -14,25 +14,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from agent.wire.models import CommandRecord
-from agent.wire.secret import Secret
-from simulator.pytest_plugin.control import ServiceUnderTest
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
 from tests.conftest import do_without, require_program
 from tests.support.debian_tree import shared_tree
 from tests.support.nspawn import Container
 from tests.support.processes import run_program
-from tests.system.agent_bench import API_KEY, SECRET_KEY, AgentBench
+from tests.system.agent_bench import AgentBench
 from tests.system.fault.update_device import serving
 from tests.system.test_gateway_journey import travelling
 from tools.build_release import write_release
@@ -76,9 +70,10 @@ def packages(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def machine(tree) -> Iterator[Container]:
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="device-agent-root-")))
-        booted = stack.enter_context(Container(tree, folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="device-agent-root-") as folder,
+        Container(tree, Path(folder)) as booted,
+    ):
         # The product that other tests find in this tree.
         booted.run("rm", "-rf", "/opt/device-agent", "/opt/systemd")
         yield booted
@@ -91,76 +86,57 @@ def install(machine: Container, package: Path) -> str:
     return machine.run("apt-get", "--quiet", "--yes", "install", place)
 
 
-def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packages, tmp_path):
-    with ExitStack() as stack:
-        config = ServiceConfig(
-            data_dir=tmp_path / "service", api_key=API_KEY, secret_key=Secret(SECRET_KEY), log_level="warning"
-        )
-        service = ServiceUnderTest(stack.enter_context(RunningService(config)).base_url)
-        stack.callback(service.close)
-        (tmp_path / "bench").mkdir()
-        bench = AgentBench(tmp_path / "bench", service.base_url)
-        stack.callback(bench.close)
-        (package,) = packages.glob("device-agent_*.deb")
+def test_a_package_is_installed_used_upgraded_removed_and_purged(machine, packages, bench):
+    (package,) = packages.glob("device-agent_*.deb")
 
-        # Enabled, and not started: there is no configuration yet.
-        install(machine, package)
-        assert machine.run("systemctl", "is-enabled", UNIT) == "enabled"
-        assert machine.show(UNIT, "ActiveState") == "inactive"
-        machine.run("systemctl", "start", UNIT)
-        assert machine.show(UNIT, "ConditionResult") == "no"
-        version = machine.run("device-agent", "--version")
-        assert version.split()[-1] == machine.run("dpkg-query", "--show", "--showformat=${Version}", "device-agent")
-        assert machine.ask("getent", "passwd", "device-agent")
+    # Enabled, and not started: there is no configuration yet.
+    install(machine, package)
+    assert machine.run("systemctl", "is-enabled", UNIT) == "enabled"
+    assert machine.show(UNIT, "ActiveState") == "inactive"
+    machine.run("systemctl", "start", UNIT)
+    assert machine.show(UNIT, "ConditionResult") == "no"
+    version = machine.run("device-agent", "--version")
+    assert version.split()[-1] == machine.run("dpkg-query", "--show", "--showformat=${Version}", "device-agent")
+    assert machine.ask("getent", "passwd", "device-agent")
 
-        # With a configuration it works, and its store is in the state folder.
-        machine.write("/etc/device-agent/api_key", API_KEY, 0o640)
-        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o640)
-        machine.run("chgrp", "device-agent", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
-        settings = {
-            "service": {"base_url": service.base_url, "timeout_s": 30},
-            "device": {"device_id": bench.device_id},
-            "auth": {"allow_secret_key_on_device": True},
-            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
-            "sensors": [{"name": "board", "type": "system", "interval_s": 3600}],
-        }
-        machine.write(CONFIG, yaml.safe_dump(settings))
-        machine.run("systemctl", "start", UNIT)
+    # With a configuration it works, and its store is in the state folder.
+    bench.configure(machine, sensors=[{"name": "board", "type": "system", "interval_s": 3600}])
+    machine.run("systemctl", "start", UNIT)
 
-        def done(command_id: str) -> bool:
-            return bench.commands()[command_id].status == "succeeded"
+    def done(command_id: str) -> bool:
+        return bench.commands()[command_id].status == "succeeded"
 
-        first = bench.send(command="ping")
-        machine.wait_until(lambda: done(first), "a command is done")
-        machine.wait_until(lambda: list(bench.client.sensor_data(bench.device_id)), "a reading arrives")
-        assert not machine.show(UNIT, "FragmentPath").startswith("/etc")
-        findings = machine.ask("device-agent", "doctor", "--json")
-        assert '"failed"' not in findings, findings
+    first = bench.send(command="ping")
+    machine.wait_until(lambda: done(first), "a command is done")
+    machine.wait_until(lambda: list(bench.client.sensor_data(bench.device_id)), "a reading arrives")
+    assert not machine.show(UNIT, "FragmentPath").startswith("/etc")
+    findings = machine.ask("device-agent", "doctor", "--json")
+    assert '"failed"' not in findings, findings
 
-        # Upgraded while it runs: another process, the same state.
-        before = machine.show(UNIT, "MainPID")
-        waiting = bench.send(command="ping")
-        install(machine, packages / "next.deb")
-        assert machine.show(UNIT, "MainPID") not in {before, "0"}
-        machine.wait_until(lambda: done(waiting), "a command that came before the upgrade is done")
+    # Upgraded while it runs: another process, the same state.
+    before = machine.show(UNIT, "MainPID")
+    waiting = bench.send(command="ping")
+    install(machine, packages / "next.deb")
+    assert machine.show(UNIT, "MainPID") not in {before, "0"}
+    machine.wait_until(lambda: done(waiting), "a command that came before the upgrade is done")
 
-        # Removed: configuration and state stay. Installed again it goes on, with what was enabled beside it.
-        enabled = ("device-agent-reboot.timer", "device-agent-update.path")
-        machine.run("systemctl", "enable", "--now", *enabled)
-        machine.run("apt-get", "--quiet", "--yes", "remove", "device-agent")
-        assert machine.show(UNIT, "ActiveState") == "inactive"
-        for kept in (CONFIG, "/etc/device-agent/secret_key", STATE):
-            machine.run("test", "-e", kept)
-        assert machine.ask("ls", "/usr/lib/device-agent", "/usr/bin/device-agent").count("No such file") == 2
-        install(machine, package)
-        later = bench.send(command="ping")
-        machine.wait_until(lambda: done(later), "it goes on after being installed again")
-        assert {unit: machine.show(unit, "ActiveState") for unit in enabled} == dict.fromkeys(enabled, "active")
+    # Removed: configuration and state stay. Installed again it goes on, with what was enabled beside it.
+    enabled = ("device-agent-reboot.timer", "device-agent-update.path")
+    machine.run("systemctl", "enable", "--now", *enabled)
+    machine.run("apt-get", "--quiet", "--yes", "remove", "device-agent")
+    assert machine.show(UNIT, "ActiveState") == "inactive"
+    for kept in (CONFIG, "/etc/device-agent/secret_key", STATE):
+        machine.run("test", "-e", kept)
+    assert machine.ask("ls", "/usr/lib/device-agent", "/usr/bin/device-agent").count("No such file") == 2
+    install(machine, package)
+    later = bench.send(command="ping")
+    machine.wait_until(lambda: done(later), "it goes on after being installed again")
+    assert {unit: machine.show(unit, "ActiveState") for unit in enabled} == dict.fromkeys(enabled, "active")
 
-        machine.run("apt-get", "--quiet", "--yes", "purge", "device-agent")
-        gone = ("/etc/device-agent", "/var/lib/device-agent", "/usr/lib/device-agent")
-        assert machine.ask("ls", *gone).count("No such file") == len(gone)
-        assert machine.ask("systemctl", "is-enabled", UNIT) != "enabled"
+    machine.run("apt-get", "--quiet", "--yes", "purge", "device-agent")
+    gone = ("/etc/device-agent", "/var/lib/device-agent", "/usr/lib/device-agent")
+    assert machine.ask("ls", *gone).count("No such file") == len(gone)
+    assert machine.ask("systemctl", "is-enabled", UNIT) != "enabled"
 
 
 def release_of(packages: Path, folder: Path, version: str, key: Ed25519PrivateKey, more: str = "") -> Path:
@@ -226,34 +202,17 @@ class Updates:
 
 
 @pytest.fixture
-def updates(machine, packages, tmp_path) -> Iterator[Updates]:
-    with ExitStack() as stack:
-        config = ServiceConfig(
-            data_dir=tmp_path / "service", api_key=API_KEY, secret_key=Secret(SECRET_KEY), log_level="warning"
-        )
-        base_url = stack.enter_context(RunningService(config)).base_url
-        for name in ("bench", "files"):
-            (tmp_path / name).mkdir()
-        bench = AgentBench(tmp_path / "bench", base_url)
-        stack.callback(bench.close)
-        key = Ed25519PrivateKey.generate()
-        pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
-        (package,) = packages.glob("device-agent_*.deb")
-        install(machine, package)
-        machine.write("/etc/device-agent/release-keys/maker.pub", pem)
-        machine.write("/etc/device-agent/api_key", API_KEY, 0o640)
-        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o640)
-        machine.run("chgrp", "device-agent", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
-        settings = {
-            "service": {"base_url": base_url, "timeout_s": 30},
-            "device": {"device_id": bench.device_id},
-            "auth": {"allow_secret_key_on_device": True},
-            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
-        }
-        machine.write(CONFIG, yaml.safe_dump(settings))
-        machine.run("systemctl", "enable", "--now", "device-agent-update.path")
-        machine.run("systemctl", "start", UNIT)
-        address = stack.enter_context(serving(tmp_path / "files"))
+def updates(machine, packages, bench, tmp_path) -> Iterator[Updates]:
+    (tmp_path / "files").mkdir()
+    key = Ed25519PrivateKey.generate()
+    pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
+    (package,) = packages.glob("device-agent_*.deb")
+    install(machine, package)
+    machine.write("/etc/device-agent/release-keys/maker.pub", pem)
+    bench.configure(machine)
+    machine.run("systemctl", "enable", "--now", "device-agent-update.path")
+    machine.run("systemctl", "start", UNIT)
+    with serving(tmp_path / "files") as address:
         made = Updates(machine, bench, key, tmp_path / "files", address)
         made.limit(deadline_s=60)
         yield made

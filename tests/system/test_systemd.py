@@ -16,21 +16,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-import yaml
 
 from agent.wire.models import CommandRecord
-from agent.wire.secret import Secret
 from simulator.pytest_plugin.control import ServiceUnderTest
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
 from tests.conftest import do_without, require_program
 from tests.support.debian_tree import PYTHON, shared_tree
 from tests.support.nspawn import Container
-from tests.system.agent_bench import API_KEY, PROMPT_S, SECRET_KEY, AgentBench
+from tests.system.agent_bench import PROMPT_S, SECRET_KEY, AgentBench
 
 # The tree is made within the first test's time.
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
@@ -72,18 +68,9 @@ class Device:
     def install(self, **configuration: object) -> None:
         """The steps of docs/operations.md after the virtual environment: keys, configuration, user, units."""
         machine = self.machine
-        machine.write("/etc/device-agent/api_key", API_KEY, 0o640)
-        machine.write("/etc/device-agent/secret_key", SECRET_KEY, 0o640)
-        base = {
-            "service": {"base_url": self.service.base_url, "timeout_s": 30},
-            "device": {"device_id": self.bench.device_id},
-            "auth": {"allow_secret_key_on_device": True},
-            "commands": {"poll": {"fast_s": 0.2, "idle_s": 1, "spread_s": 0}},
-        }
-        machine.write("/etc/device-agent/config.yaml", yaml.safe_dump(base | configuration))
         machine.run("cp", "/opt/systemd/sysusers.d/device-agent.conf", "/usr/lib/sysusers.d/")
         machine.run("systemd-sysusers")
-        machine.run("chgrp", "device-agent", "/etc/device-agent/api_key", "/etc/device-agent/secret_key")
+        self.bench.configure(machine, **configuration)
         machine.run("cp", f"/opt/systemd/{UNIT}", "/etc/systemd/system/")
         machine.run("systemctl", "daemon-reload")
 
@@ -127,23 +114,14 @@ class Device:
 
 
 @pytest.fixture
-def device(tree, tmp_path) -> Iterator[Device]:
-    with ExitStack() as stack:
-        config = ServiceConfig(
-            data_dir=tmp_path / "service",
-            api_key=API_KEY,
-            secret_key=Secret(SECRET_KEY),
-            rate_limit=0,
-            log_level="warning",
-        )
-        service = ServiceUnderTest(stack.enter_context(RunningService(config)).base_url)
-        stack.callback(service.close)
-        (tmp_path / "bench").mkdir()
-        bench = AgentBench(tmp_path / "bench", service.base_url)
-        stack.callback(bench.close)
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="device-agent-root-")))
-        machine = stack.enter_context(Container(tree, folder))
-        yield Device(machine, bench, service)
+def device(tree, service, bench) -> Iterator[Device]:
+    control = ServiceUnderTest(service.base_url)
+    with (
+        closing(control),
+        tempfile.TemporaryDirectory(prefix="device-agent-root-") as folder,
+        Container(tree, Path(folder)) as machine,
+    ):
+        yield Device(machine, bench, control)
 
 
 def test_installed_as_documented_it_gets_ready_works_keeps_its_keys_to_itself_and_stops_in_time(device):

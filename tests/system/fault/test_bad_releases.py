@@ -9,12 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.wire.secret import Secret
-from simulator.service.config import ServiceConfig
-from simulator.service.server import RunningService
-from tests.support.canary import SECRET_KEY
 from tests.support.releases import Maker
-from tests.system.agent_bench import API_KEY, AgentBench
+from tests.system.agent_bench import AgentBench
 from tests.system.fault.update_device import Device, serving
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.long]
@@ -40,24 +36,10 @@ class World:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory) -> Iterator[World]:
+def world(tmp_path_factory, service) -> Iterator[World]:
     folder = tmp_path_factory.mktemp("releases")
-    config = ServiceConfig(
-        data_dir=tmp_path_factory.mktemp("service"),
-        api_key=API_KEY,
-        secret_key=Secret(SECRET_KEY),
-        log_level="warning",
-        rate_limit=0,
-    )
-    with RunningService(config) as service, serving(folder) as files:
+    with serving(folder) as files:
         yield World(Maker(folder), service.base_url, files)
-
-
-@pytest.fixture
-def bench(world, tmp_path) -> Iterator[AgentBench]:
-    made = AgentBench(tmp_path, world.service)
-    yield made
-    made.close()
 
 
 def update(world: World, bench: AgentBench, release: Path) -> str:

@@ -14,8 +14,6 @@ from agent.core.commands import (
     refuse_at_start,
 )
 from agent.core.values import CommandState, Contract, JournalEntry, OutcomeStatus
-from agent.wire.models import FINAL_STATES as WIRE_FINAL_STATES
-from agent.wire.models import OPEN_STATES as WIRE_OPEN_STATES
 from tests.support.factories import make_command, make_entry, make_moment, make_rules
 
 NOW = make_moment()
@@ -37,20 +35,7 @@ def error_of(result: Decisions) -> str:
     return decision.entry.outcome.error or ""
 
 
-def test_the_statuses_are_those_of_the_wire():
-    assert {str(state) for state in WIRE_OPEN_STATES} == OPEN_STATUSES
-    assert {str(state) for state in WIRE_FINAL_STATES} <= FINAL_STATUSES
-
-
 # --- new and known ----------------------------------------------------------------------------------------
-
-
-def test_a_new_command_is_admitted():
-    rules = CommandRules({"open_door": HandlerRule(Contract.ONCE, "doors")})
-    command = make_command("a", {"command": "open_door"})
-    (decision,) = decide(command, rules=rules).decisions
-    assert decision.verdict is Verdict.ADMIT
-    assert decision.entry == JournalEntry(command, CommandState.RECEIVED, "open_door", NOW)
 
 
 @pytest.mark.parametrize("state", list(CommandState))

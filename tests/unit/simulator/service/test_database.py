@@ -14,7 +14,6 @@ from simulator.service.config import ServiceConfig
 from simulator.service.db import FILE, Database, insert
 from simulator.service.errors import ApiError
 from simulator.service.service import Service
-from tests.support.service_running import ManualClock
 
 
 def test_another_schema_is_refused_with_a_sentence_and_left_alone(tmp_path):
@@ -138,15 +137,3 @@ def test_given_keys_keep_working_are_added_to_the_account_and_never_change_their
 def test_a_setting_that_cannot_be_used_is_named(settings, sentence):
     with pytest.raises(ConfigurationError, match=sentence):
         ServiceConfig(**settings)
-
-
-def test_old_answers_are_pruned():
-    clock = ManualClock(0)
-    service = Service(ServiceConfig(clock=clock))
-    with service.db.write() as sql:
-        sql.execute("INSERT INTO stored_answers VALUES (1, 'k', X'00', 201, '[]', X'7b7d', 0)")
-    for seconds, left in ((86_399, 1), (61, 0)):
-        clock.advance(seconds)
-        service._do_due()
-        assert service.db.sql.execute("SELECT count(*) FROM stored_answers").fetchone()[0] == left
-    service.close()
