@@ -166,9 +166,7 @@ def test_any_of_the_owners_ids_in_any_place_opens_nothing(tenants, data):
 
 def test_the_same_names_live_side_by_side(tenants):
     bench, other = tenants.bench, tenants.other
-    product_id = other.post("/products", json={"name": "Door controller"}).json()["product_id"]
-    body = {"user_id": "user-0001", "product_id": product_id, "device_identifier": "SN-000001"}
-    device_id = other.post("/onboarding/device", json=body).json()["device_id"]
+    device_id = bench.of(other).device()
     assert len(other.get("/onboarding/user/user-0001/devices").json()["data"]) == 1
     assert len(bench.http.get("/onboarding/user/user-0001/devices").json()["data"]) == 1
     key = {"idempotency-key": "shared"}

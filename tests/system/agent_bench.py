@@ -203,13 +203,23 @@ class AgentBench:
         self.client.close()
 
 
-def wait_until(look: Callable[[], Any], within_s: float = SOON_S) -> Any:
-    """Look again and again until there is something; fails after ``within_s``."""
+def wait_until(look: Callable[[], Any], within_s: float = SOON_S, what: str = "nothing came") -> Any:
+    """Look again and again until there is something; fails after ``within_s`` with ``what`` is wrong then."""
     deadline_s = time.monotonic() + within_s
     while not (found := look()):
-        assert time.monotonic() < deadline_s, f"nothing came within {within_s} s"
+        assert time.monotonic() < deadline_s, f"{what} within {within_s} s"
         threading.Event().wait(0.05)
     return found
+
+
+def plugin_folder(folder: Path, name: str, text: str, points: str) -> Path:
+    """A folder for ``PYTHONPATH`` in which a package of one module is installed, with these entry points."""
+    described = folder / f"{name}-1.0.dist-info"
+    described.mkdir(parents=True)
+    (folder / f"{name}.py").write_text(text)
+    (described / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: 1.0\n")
+    (described / "entry_points.txt").write_text(points)
+    return folder
 
 
 def program(path: Path, text: str) -> Path:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.api.test_command_source_port import Answer, ScriptedServer
 from tests.support.processes import is_gone
-from tests.system.agent_bench import SOON_S, program, wait_until
+from tests.system.agent_bench import SOON_S, plugin_folder, program, wait_until
 
 PLUGIN = """
 import os, sys, time
@@ -45,13 +45,8 @@ class Pump(Handler):
 @pytest.fixture(scope="module")
 def plugin(tmp_path_factory) -> str:
     """A folder with an installed package, for ``PYTHONPATH``."""
-    folder = tmp_path_factory.mktemp("plugin")
-    (folder / "pump_plugin.py").write_text(PLUGIN)
-    information = folder / "pump_plugin-1.0.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: pump-plugin\nVersion: 1.0\n")
-    (information / "entry_points.txt").write_text("[agent.handlers]\npump = pump_plugin:Pump\n")
-    return str(folder)
+    points = "[agent.handlers]\npump = pump_plugin:Pump\n"
+    return str(plugin_folder(tmp_path_factory.mktemp("plugin"), "pump_plugin", PLUGIN, points))
 
 
 def process_id_in(path: Path) -> int:

@@ -12,7 +12,7 @@ import threading
 import pytest
 
 from agent.config import load_config
-from tests.system.agent_bench import AgentBench, wait_until
+from tests.system.agent_bench import AgentBench, plugin_folder, wait_until
 
 LONG_S = 90.0
 """A start of the agent takes a second of processor time, and this machine may have other work."""
@@ -50,12 +50,7 @@ class Deadly(Sensor):
 @pytest.fixture
 def plugin(tmp_path) -> dict[str, str]:
     """The environment in which the deadly sensor is installed."""
-    folder = tmp_path / "site"
-    info = folder / "deadly-1.0.dist-info"
-    info.mkdir(parents=True)
-    (folder / "deadly_plugin.py").write_text(DEADLY)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: deadly\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[agent.sensors]\ndeadly = deadly_plugin:Deadly\n")
+    folder = plugin_folder(tmp_path, "deadly_plugin", DEADLY, "[agent.sensors]\ndeadly = deadly_plugin:Deadly\n")
     return {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 

@@ -12,7 +12,7 @@ import multiprocessing
 import re
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -33,6 +33,7 @@ from simulator.fleet.scenario.reading import read_scenario_file
 from simulator.fleet.target.target import running_local
 from tests.conftest import require_program
 from tests.support.ports import free_port
+from tests.system.agent_bench import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -59,14 +60,6 @@ CONFIG: Final = """\
 global: {{scrape_interval: 1s, scrape_timeout: 1s}}
 scrape_configs: [{{job_name: fleet, static_configs: [{{targets: ["127.0.0.1:{port}"]}}]}}]
 """
-
-
-def wait_until(is_true: Callable[[], Any], what: str) -> Any:
-    until_s = time.monotonic() + START_S
-    while not (found := is_true()):
-        assert time.monotonic() < until_s, what
-        time.sleep(0.1)
-    return found
 
 
 @dataclass(slots=True)
@@ -99,7 +92,7 @@ def prometheus(program: str, folder: Path, scraped_port: int) -> Iterator[Promet
         process = subprocess.Popen([*command, f"--web.listen-address=127.0.0.1:{port}"], stdout=log, stderr=log)
     try:
         server = Prometheus(f"http://127.0.0.1:{port}")
-        wait_until(server.is_ready, f"prometheus did not start: {folder / 'log'}")
+        wait_until(server.is_ready, START_S, what=f"prometheus did not start: {folder / 'log'}")
         yield server
     finally:
         process.terminate()
@@ -120,7 +113,9 @@ class Watcher(RunView):
             # When it was read, not now: a reading that has begun since and fails counts from its beginning, and from
             # then on no series has a value.
             last = f"timestamp(fleet_run_seconds == {self.latest + 1})"
-            [read] = wait_until(lambda: self._server.ask(last, time.time()), f"second {self.latest} is not read")
+            [read] = wait_until(
+                lambda: self._server.ask(last, time.time()), START_S, what=f"second {self.latest} is not read"
+            )
             self.read_s = float(read["value"][1])
         self.latest = event.get("second", self.latest)
         if self.latest >= KILLED_AT_S and not self.killed:

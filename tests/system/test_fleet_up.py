@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,6 +30,7 @@ from tests.conftest import do_without, require_program
 from tests.support.ports import free_port
 from tests.support.processes import run_program
 from tests.support.service_running import running
+from tests.system.agent_bench import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -220,10 +220,10 @@ def test_the_lines_that_up_prints_bring_a_command_to_an_agent_over_mqtt_and_anot
             agents = [subprocess.Popen(shlex.split(agent), env={**os.environ, "PATH": path}) for agent in (mqtt, http)]
             try:
                 assert pasted(send)["status"] == "queued"
-                wait_until(lambda: pasted(look)["data"][0]["status"] == "succeeded", "the ping never succeeded")
+                wait_until(lambda: pasted(look)["data"][0]["status"] == "succeeded", what="the ping never succeeded")
                 device_id = yaml.safe_load(texts[1])["device"]["device_id"]
                 other = re.sub(r"/devices/[^/]+/commands", f"/sensor-data?device_id={device_id}", look)
-                wait_until(lambda: pasted(other)["data"], "no reading ever came over HTTP")
+                wait_until(lambda: pasted(other)["data"], what="no reading ever came over HTTP")
             finally:
                 for agent in agents:
                     agent.send_signal(signal.SIGTERM)
@@ -238,18 +238,11 @@ def pasted(line: str) -> dict:
     return json.loads(done.stdout)
 
 
-def wait_until(came: Callable[[], object], otherwise: str) -> None:
-    deadline_s = time.monotonic() + 60
-    while not came():
-        assert time.monotonic() < deadline_s, otherwise
-        time.sleep(0.1)
-
-
 def wait_until_stored(told: dict, device_id: str) -> None:
     headers = {"x-api-key": told["api_key"], "x-secret-key": told["secret_key"]}
     with httpx.Client(base_url=told["base_url"], headers=headers, trust_env=False, timeout=120) as http:
         ask = partial(http.get, "/sensor-data", params={"device_id": device_id})
-        wait_until(lambda: ask().json()["data"], "the reading never came to the service")
+        wait_until(lambda: ask().json()["data"], what="the reading never came to the service")
 
 
 def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
@@ -268,4 +261,4 @@ def test_without_mosquitto_a_broker_in_this_process_does(monkeypatch, tmp_path):
             client.disconnect()
             client.loop_stop()
             ask = partial(bench.http.get, "/sensor-data", params={"device_id": device_id})
-            wait_until(lambda: ask().json()["data"], "the reading never came to the service")
+            wait_until(lambda: ask().json()["data"], what="the reading never came to the service")

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from simulator.children import program_path
 from tests.conftest import require_program
 from tests.support.mosquitto import end_client, find_mosquitto
 from tests.support.processes import run_program
+from tests.system.agent_bench import wait_until
 from tests.system.fault.gateway_rig import GatewayRig
 
 SOON_S = 60.0
@@ -27,14 +27,6 @@ def rig(tmp_path: Path) -> Iterator[GatewayRig]:
         rig.start_gateway()
         rig.wait_for_gateway()
         yield rig
-
-
-def wait_until(is_so: Callable[[], Any], what: str) -> Any:
-    deadline_s = time.monotonic() + SOON_S
-    while not (found := is_so()):
-        assert time.monotonic() < deadline_s, f"{what} did not happen"
-        time.sleep(0.05)
-    return found
 
 
 def stored(rig: GatewayRig, name: str) -> list[float]:
@@ -60,22 +52,22 @@ def test_bad_input_of_a_device_is_told_once_and_stops_nobody(rig):
     ] + [(topics.sensor_data(device), b'{"sensor_data":{"t":4.5}}')]:
         client.publish(topic, payload, 1).wait_for_publish(SOON_S)
     end_client(client)
-    wait_until(lambda: 4.5 in stored(rig, "t"), "a good reading after the bad ones is stored")
+    wait_until(lambda: 4.5 in stored(rig, "t"), what="no good reading was stored after the bad ones")
     assert 9.5 not in stored(rig, "t")
     for complaint in ("mqtt=invalid_json", "mqtt=unknown_device", "mqtt=bad_status"):
-        wait_until(lambda complaint=complaint: complaint in log(rig), f"{complaint} was told")
+        wait_until(lambda complaint=complaint: complaint in log(rig), what=f"nothing was told of {complaint}")
         assert log(rig).count(complaint) == 1, complaint
     assert "Traceback" not in log(rig)
 
 
 @pytest.mark.timeout(180)
 def test_status_tells_of_a_running_a_dead_and_a_stopped_gateway(rig):
-    assert wait_until(lambda: _status(rig)["is_healthy"], "all parts were well")
+    assert wait_until(lambda: _status(rig)["is_healthy"], what="not all parts were well")
     rig.gateway.kill()
     assert _status(rig)["state"] == "died"
 
     rig.start_gateway()
-    wait_until(lambda: _status(rig)["is_healthy"], "it was well again")
+    wait_until(lambda: _status(rig)["is_healthy"], what="it was not well again")
     assert rig.gateway.end() == 0
     assert _status(rig)["state"] == "stopped"
 

@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import random
 import re
-import shutil
 import sys
 import threading
 import time
@@ -35,6 +34,7 @@ from simulator.children import ChildProcess, program_path
 from simulator.wire.client import ServiceClient
 from tests.support.canary import SECRET_KEY
 from tests.support.ports import free_port
+from tests.system.agent_bench import plugin_folder
 from tests.system.fault.processes import ForkedProcess, ForkServer, Victim, end_all, environment
 from tests.system.fault.rig import API_KEY, agent_configuration, register, service_argv, write_files
 from tests.system.fault.verdict import Books, Seen, look_at, read_effects
@@ -367,9 +367,5 @@ sequence = fault_effects:Sequence
 
 def make_plugin_folder(folder: Path) -> Path:
     """Put the package there; with the folder on ``PYTHONPATH`` the agent finds it as it finds any other."""
-    described = folder / "fault_effects-1.0.dist-info"
-    described.mkdir(parents=True)
-    shutil.copyfile(Path(__file__).with_name("fault_effects.py"), folder / "fault_effects.py")
-    (described / "METADATA").write_text("Metadata-Version: 2.1\nName: fault-effects\nVersion: 1.0\n")
-    (described / "entry_points.txt").write_text(_ENTRY_POINTS.lstrip())
-    return folder
+    text = Path(__file__).with_name("fault_effects.py").read_text("utf-8")
+    return plugin_folder(folder, "fault_effects", text, _ENTRY_POINTS.lstrip())

@@ -101,16 +101,6 @@ def _when_run(tree: Path, code: str) -> None:
     )
 
 
-def test_a_good_release_stays(world, bench, tmp_path):
-    release = world.maker.release("1.1.0")
-    with Device(tmp_path / "device", world.maker, bench, world.service, LIMITS) as device:
-        record = bench.wait_for(update(world, bench, release), within_s=ANSWERS_WITHIN_S)
-        assert record.status == "succeeded", (record, device.log)
-        bench.wait_for(bench.send(command="ping"), "succeeded", within_s=ANSWERS_WITHIN_S)
-        assert device.state["phase"] == "kept"
-        assert (device.root / "var/lib/device-agent-releases/current").exists()
-
-
 @pytest.mark.parametrize("change", [at_import, hangs])
 def test_a_release_that_does_not_prove_itself_goes_back(world, bench, tmp_path, change):
     release = world.maker.release("1.1.0", name=change.__name__, change=change)

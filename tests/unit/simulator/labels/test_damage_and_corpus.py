@@ -9,7 +9,6 @@ import pytest
 from click.testing import CliRunner
 from PIL import Image
 
-from agent.errors import InvalidQr, InvalidSignature
 from simulator.cli import program
 from simulator.labels.corpus import Setting, made_up_signer, read_corpus
 from simulator.labels.damage import KINDS, STRENGTHS, damage_labels
@@ -17,8 +16,6 @@ from simulator.labels.errors import LabelError
 from simulator.labels.make import make_labels
 from simulator.labels.pictures import load_picture
 from simulator.labels.reading import read_codes
-from simulator.wire.qr import parse_label
-from simulator.wire.qr.keys import LabelKey
 
 
 @pytest.fixture(name="batch", scope="module")
@@ -77,32 +74,6 @@ def test_what_shows_no_label_and_kinds_that_there_are_not_are_refused(batch, tmp
 
 
 SETTING = Setting("01998f3a-1c9f-7cc3-9d2b-1a2b3c4d5e6f", "01998f3a-1c9f-7cc3-9d2b-1a2b3c4d5e70", made_up_signer())
-
-
-def test_the_parser_says_of_every_payload_what_the_corpus_expects():
-    """As the service does it: the form first, then the product, then the signature."""
-    key = LabelKey(SETTING.signer.key.shown)
-    entries = [entry for entry in read_corpus(SETTING) if entry.payload and entry.status != 413]
-    for entry in entries:
-        if entry.error == "validation_error":
-            continue
-        try:
-            label = parse_label(json.loads(entry.body)["qr_data"])
-        except InvalidQr:
-            assert entry.error == "invalid_qr", entry
-            continue
-        found = "product_not_found"
-        if label.product_id == SETTING.product_id:
-            found = ""
-        elif label.product_id == SETTING.signed_product_id:
-            try:
-                key.check(label)
-                found = ""
-            except InvalidSignature:
-                found = "invalid_signature"
-        assert found == entry.error, entry
-        if entry.shows:
-            assert (label.product_id, label.device_identifier) == entry.shows, entry
 
 
 def test_the_corpus_has_about_two_hundred_entries_each_with_a_name_of_its_own():

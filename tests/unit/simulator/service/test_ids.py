@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import uuid
 
-from simulator.service.clock import SystemClock
 from simulator.service.ids import IdSource
 from tests.support.service_running import ManualClock
 
@@ -23,8 +22,3 @@ def test_a_seed_and_a_clock_that_stands_make_the_same_ids():
     assert ids(1) == ids(1)
     assert ids(1) != ids(2)
     assert ids(None) != ids(None)
-
-
-def test_ids_of_one_instant_differ():
-    source = IdSource(SystemClock())
-    assert len({source.next() for _ in range(10_000)}) == 10_000

@@ -113,15 +113,6 @@ def test_a_signature_is_not_moved_to_another_label_profile_or_host():
                 assert not accepted(signer.key, encode_label(other))
 
 
-def test_another_text_for_the_same_signature_is_none():
-    """The last character of 16 or 64 bytes in base64url has four bits too many, which a lax decoder passes over."""
-    alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-    for signer in SIGNERS.values():
-        text = encode_label(signer.sign(LABELS["link"]))
-        twins = [text[:-1] + other for other in alphabet if other != text[-1]]
-        assert not any(accepted(signer.key, twin) for twin in twins)
-
-
 def test_one_key_for_commands_and_labels_makes_no_label_of_a_command():
     command_key = SigningKey(SIGNERS["ed25519"]._private)
     payload = command_key.sign(device_id="d", id="i", counter=1, expires_at=1e9, payload={"command": "x"})
