@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from agent.cli.program import device_agent
 from agent.wire.signed import SigningKey, read_signing_key
 from gateway.client import SendCommand
-from simulator.command import CounterFile, KeySigner
+from simulator.command import sign_payload
 from tests.support.processes import run_module
 from tests.system.agent_bench import API_KEY, AgentBench, AgentProcess, wait_until
 from tests.system.test_agent_mqtt import Bench as MqttBench
@@ -118,9 +118,8 @@ def test_signed_commands_travel_over_mqtt(mqtt_bench: MqttBench, tmp_path):  # n
     text = mqtt_bench.config.read_text().replace("spread_s: 0}", "spread_s: 0}, " + signing(tmp_path).strip())
     mqtt_bench.config.write_text(text)
     mqtt_bench.start()
-    envelope = KeySigner(tmp_path / "ops.key", CounterFile(tmp_path / "counter", lambda: 1), 600.0).sign(
-        "d1", {"command": "ping", "echo": "signed"}
-    )
+    payload = {"command": "ping", "echo": "signed"}
+    envelope = sign_payload(tmp_path / "ops.key", tmp_path / "counter", 600.0, "d1", payload)
     results = mqtt_bench.gateway.results
     mqtt_bench.gateway.send("d1", "c1", envelope)
     mqtt_bench.wait_for_results("c1")
@@ -148,8 +147,8 @@ def test_signed_commands_travel_through_the_gateway_which_cannot_make_any(tmp_pa
         agent = AgentProcess(folder / "config.yaml", **environ)
         try:
             agent.wait_for("agent=ready")
-            signer = KeySigner(tmp_path / "ops.key", CounterFile(tmp_path / "counter", lambda: 1), 600.0)
-            payloads = [signer.sign(device_id, {"command": "ping"}), {"command": "ping"}]
+            ping = {"command": "ping"}
+            payloads = [sign_payload(tmp_path / "ops.key", tmp_path / "counter", 600.0, device_id, ping), ping]
             ids = [
                 journey.client.send_command(SendCommand(device_id=device_id, command_payload=payload)).id
                 for payload in payloads
