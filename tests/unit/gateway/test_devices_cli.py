@@ -154,6 +154,8 @@ def test_rotating_leaves_the_old_token_until_the_new_one_is_used(site):
     assert [site.owner_of(each) for each in (old, new, old)] == ["d1", "d1", None]
     last = site.json("rotate", "--all")["issued"][0]["token"]
     assert [site.owner_of(each) for each in (last, new)] == ["d1", None]
+    [listed] = site.json("list")
+    assert (listed["state"], listed["old_token_until"]) == ("valid", None)
     assert "d9 has no valid token" in site.run("rotate", "d9", code=2).stderr
     assert "name the devices" in site.run("rotate", code=2).stderr
 
