@@ -18,6 +18,7 @@ from agent.store.store import Store
 from agent.wire.secret import MASK, never_show
 from tests.support.factories import make_command, make_entry, make_moment, make_outcome
 from tests.support.fakes import FakeClock
+from tests.support.stores import reopening
 
 _EXAMPLES = itertools.count()
 Reopen = Callable[[], Journal]
@@ -26,18 +27,8 @@ Reopen = Callable[[], Journal]
 @pytest.fixture
 def reopen(tmp_path) -> Iterator[Reopen]:
     """Gives the journal; each call closes it and opens it again, as a restart does."""
-    opened: list[Store] = []
-
-    def open_again() -> Journal:
-        for store in opened:
-            store.stop(60)
-        opened[:] = [Store(tmp_path / "agent.db", clock=FakeClock())]
-        opened[0].start()
-        return opened[0].journal
-
-    yield open_again
-    for store in opened:
-        store.stop(60)
+    with reopening(tmp_path / "agent.db", clock=FakeClock()) as reopen_store:
+        yield lambda: reopen_store().journal
 
 
 @pytest.fixture

@@ -9,9 +9,9 @@ import pytest
 from agent.core.outbox import Bounds
 from agent.core.values import Priority, Reading, SendOutcome
 from agent.store.outbox import Outbox
-from agent.store.store import Store
 from tests.support.factories import make_reading
 from tests.support.fakes import FakeClock
+from tests.support.stores import reopening
 
 BOUNDS = Bounds(max_rows=5, max_age_s=3600.0)
 Reopen = Callable[[], Outbox]
@@ -25,18 +25,8 @@ def clock() -> FakeClock:
 @pytest.fixture
 def reopen(tmp_path, clock) -> Iterator[Reopen]:
     """Gives the outbox; each call closes it and opens it again, as a restart does."""
-    opened: list[Store] = []
-
-    def open_again() -> Outbox:
-        for store in opened:
-            store.stop(60)
-        opened[:] = [Store(tmp_path / "agent.db", clock=clock, bounds=BOUNDS)]
-        opened[0].start()
-        return opened[0].outbox
-
-    yield open_again
-    for store in opened:
-        store.stop(60)
+    with reopening(tmp_path / "agent.db", clock=clock, bounds=BOUNDS) as reopen_store:
+        yield lambda: reopen_store().outbox
 
 
 @pytest.fixture

@@ -26,6 +26,7 @@ from agent.store.status import read_store_status
 from agent.store.store import REPLACED, Store
 from tests.support.factories import make_entry, make_moment, make_reading
 from tests.support.fakes import START_WALL_S, FakeClock
+from tests.support.stores import reopening
 
 MIB = 1024**2
 NEVER_S = 1e9
@@ -44,21 +45,16 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def start(path, clock) -> Iterator:
-    running: list[Store] = []
+    with reopening(path, clock=clock, group_window_s=NEVER_S) as reopen:
 
-    def start_store(*, max_pages: int | None = None, **options) -> Store:
-        for store in running:
-            store.stop(60)
-        running[:] = [Store(path, **{"clock": clock, "group_window_s": NEVER_S, **options})]
-        running[0].start()
-        if max_pages is not None:  # the disk is full beyond them
-            limit = f"PRAGMA max_page_count = {max_pages}"
-            running[0].call(lambda: running[0].connection().execute(limit).fetchone(), writes=False)
-        return running[0]
+        def start_store(*, max_pages: int | None = None, **options) -> Store:
+            store = reopen(**options)
+            if max_pages is not None:  # the disk is full beyond them
+                limit = f"PRAGMA max_page_count = {max_pages}"
+                store.call(lambda: store.connection().execute(limit).fetchone(), writes=False)
+            return store
 
-    yield start_store
-    for store in running:
-        store.stop(60)
+        yield start_store
 
 
 def note_replaced(told: list[str]) -> Callable[[str, str], None]:
