@@ -1,9 +1,9 @@
-"""What is broken on purpose: kinds of faults, each a small class whose fields are the keys of a scenario.
+"""The faults of a scenario: kinds, each a small class whose fields are the keys in the file.
 
-A fault takes power or link away for some time (``away``), does something to what goes over the link (``passage``,
-``outgoing``, ``held_until_s``), changes what sensors read (``values``), or sets the clock wrong (``clock_ahead_s``).
-All of it is a function of device and time, so that every worker and every later reader of the record comes to the same.
-Times are seconds since the run's begin. A new kind is one more subclass of :class:`Fault`, and nothing else.
+A fault takes power or link away for some time (``away``), changes what goes over the link (``passage``, ``outgoing``,
+``held_until_s``) or what sensors read (``values``), or sets the clock wrong (``clock_ahead_s``). All of it is a
+function of device and time, so that every worker, and every later reader of the record, finds the same. Times are
+seconds since the run's begin. A new kind is one more subclass of :class:`Fault`, and nothing else.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from simulator.fleet.settings import Delay, ReadingName, Seconds, Section, Share
 from simulator.fleet.signals import DeviceRandom, SignalSet, salt_of
 
 NAMES_KEPT: Final = 1_000
-"""So many concerned devices are named in the record."""
+"""How many of the devices of a fault are named in the record."""
 _CENTURY_S: Final = 100 * 366 * 86_400.0
 _RETRANSMIT_S: Final = 0.3
 _SHARE: Final = 1 << 32  # above every checksum of a body
 
 Values = Mapping[str, float]
 Away = tuple[float, float] | None
-"""Begin and end of a time without power or link."""
+"""Begin and end of an outage of power or link."""
 
 
 class Fate(IntEnum):
-    """What becomes of a message on its link. Of several faults the greatest decides."""
+    """The fate of a message on its link. Of several faults the greatest value decides."""
 
     ARRIVES = 0
     WRONG_KEY = 1
@@ -46,7 +46,7 @@ class Fate(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """How one message gets through a link; ``delay_s`` is how much longer it is on its way."""
+    """The fate of one message, and its additional delay."""
 
     fate: Fate = Fate.ARRIVES
     delay_s: float = 0.0
@@ -56,11 +56,11 @@ FREE: Final = Passage()
 
 
 class Fault(Section):
-    """What every kind has, and does nothing yet.
+    """The base of all kinds; has no effect by itself.
 
     Attributes:
         takes: what ``away`` takes: the ``power`` or the ``link``.
-        spoils_readings: a service refuses what it makes of readings, as the scenario means it.
+        spoils_readings: the service refuses readings because of it, as the scenario intends.
     """
 
     takes: ClassVar[Literal["", "power", "link"]] = ""
@@ -75,7 +75,7 @@ class Fault(Section):
 
     @classmethod
     def does(cls, what: str) -> bool:
-        """Whether this kind does something by the method of this name."""
+        """Whether this kind overrides the method of this name."""
         return getattr(cls, what) is not getattr(Fault, what)
 
     @property
@@ -85,14 +85,14 @@ class Fault(Section):
 
     @property
     def title(self) -> str:
-        """What a person calls it."""
+        """Its name in reports."""
         return self.name or self.kind
 
     def placed(self, number: int, begin_s: float) -> Self:
-        """This fault as it is played.
+        """This fault as it happens in a run.
 
         Args:
-            number: its place in the scenario, so that two of a kind choose different devices.
+            number: its position in the scenario, so that two of a kind choose different devices.
             begin_s: when it begins.
         """
         made = self.model_copy(update={"at_s": begin_s})
@@ -101,7 +101,7 @@ class Fault(Section):
 
     def chooses(self, device: DeviceRandom) -> bool:
         """Whether it concerns this device."""
-        # Not the cheap fraction(): that of another salt goes with it, and who is chosen would all have one moment.
+        # Not the cheap fraction(): values for two salts correlate, so all chosen devices would also share one moment.
         return self.share >= 1.0 or device.uniform(self._salt, _SHARE) < self.share
 
     def acts(self, device: DeviceRandom, time_s: float) -> bool:
@@ -109,19 +109,19 @@ class Fault(Section):
         return self.at_s <= time_s < self.end_s and self.chooses(device)
 
     def strikes(self, device: DeviceRandom, time_s: float, content: bytes, often: float) -> bool:
-        """Whether it strikes a body; one that is sent again is treated the same again."""
+        """Whether it hits a body; the same for each resend of it."""
         return self.acts(device, time_s) and (often >= 1.0 or device.uniform(self._salt, crc32(content)) < often)
 
     def away(self, device: DeviceRandom, after_s: float) -> Away:
-        """The first time without power or link that ends after ``after_s``; None where there is none any more."""
+        """The first outage that ends after ``after_s``; None if there is none."""
         return None
 
     def passage(self, device: DeviceRandom, which: int, time_s: float, size_bytes: int) -> Passage:
-        """How the ``which``-th message of a device gets through."""
+        """The passage of the ``which``-th message of a device."""
         return FREE
 
     def values(self, device: DeviceRandom, time_s: float, values: Values, read: Callable[[float], Values]) -> Values:
-        """What is read instead of ``values``; ``read`` tells what would have been at another time."""
+        """Replaces ``values``; ``read`` gives the values at another time."""
         return values
 
     def clock_ahead_s(self, device: DeviceRandom, time_s: float) -> float:
@@ -129,15 +129,15 @@ class Fault(Section):
         return 0.0
 
     def held_until_s(self, device: DeviceRandom, time_s: float) -> float:
-        """No readings are handed over before this time."""
+        """No readings are sent before this time."""
         return -math.inf
 
     def outgoing(self, device: DeviceRandom, time_s: float, body: bytes) -> tuple[bytes, int]:
-        """What goes out instead of one body of readings, and how many more of it, which nobody waits for."""
+        """Replaces a body of readings; and the number of duplicates, whose answers do not matter."""
         return body, 0
 
     def truth(self, seed: int, names: Iterable[str]) -> Span:
-        """What exactly is done, for the record; ``names`` are those of all devices, in their order."""
+        """What it does, for the record; ``names`` are those of all devices, in their order."""
         chosen = [name for index, name in enumerate(names) if self.chooses(DeviceRandom(seed, index))]
         done: dict[str, Any] = self.model_dump(mode="json", exclude={"name", "at_s", "duration_s", "kind"})
         done["devices"] = chosen[:NAMES_KEPT]
@@ -163,7 +163,7 @@ class RebootLoop(Fault):
         turn_s = self.up_s + self.down_s
         first_s = self.at_s - device.fraction(self._salt) * turn_s
         turn = math.floor((max(after_s, self.at_s) - first_s) / turn_s)
-        # A division alone would now and then give the turn that is just over.
+        # By rounding the division may give the turn that has just ended.
         for end_s in (first_s + (turn + 1) * turn_s, first_s + (turn + 2) * turn_s):
             off_s, on_s = max(end_s - self.down_s, self.at_s), min(end_s, self.end_s)
             if max(off_s, after_s) < on_s:
@@ -207,7 +207,7 @@ class Blackout(Fault):
 
 
 class _Waves(Fault):
-    """Devices lose something in one instant and have it back in one instant, once or in waves."""
+    """All devices lose something at once and get it back at once, in one or more waves."""
 
     waves: Annotated[int, Field(ge=1, le=1000)] = Field(description="how many times, evenly over the fault", default=1)
     away_s: Seconds = Field(description="how long each wave keeps them away", default=1.0)
@@ -239,10 +239,10 @@ class LinkKind:
     """One kind of link.
 
     Attributes:
-        delay_s: how long a message is on its way there and back, and up to ``jitter_s`` longer.
-        bits_per_s: of the way up.
-        loss: the part of the messages that TCP has to send again.
-        dead: the part of the messages whose connection dies of it.
+        delay_s: round-trip time, and up to ``jitter_s`` longer.
+        bits_per_s: upstream bandwidth.
+        loss: the share of messages that TCP has to retransmit.
+        dead: the share of messages that end their connection.
     """
 
     delay_s: float
@@ -263,7 +263,7 @@ PROFILES: Final[Mapping[str, LinkKind]] = {
 
 
 class LinkProfile(Fault):
-    """These devices have such a link until it is over."""
+    """These devices have a link of this profile until it is over."""
 
     kind: Literal["link_profile"]
     profile: Literal["2g", "3g", "bad_wifi", "satellite"] = Field(description="what kind of link")
@@ -294,7 +294,7 @@ class RevokedKeys(Fault):
 
 
 class Duplicates(Fault):
-    """Bodies of readings are sent again, although they arrived.
+    """Bodies of readings are sent more than once.
 
     They have the idempotency key of the first: a service with ``idempotency-key`` stores them once.
     """
@@ -308,7 +308,7 @@ class Duplicates(Fault):
 
 
 class LateBatches(Fault):
-    """No readings are handed over but once in ``hold_s``, each device at its own moment."""
+    """Readings are sent only once every ``hold_s``, each device at its own moment."""
 
     kind: Literal["late_batches"]
     hold_s: Seconds = Field(description="how long readings are kept back", default=600.0)
@@ -339,13 +339,13 @@ class BrokenJson(Fault):
 
 
 class FrozenSensor(Fault):
-    """Readings stand still."""
+    """Readings keep the values of the fault's begin."""
 
     kind: Literal["frozen_sensor"]
     readings: tuple[ReadingName, ...] = Field(description="which readings; without it, all", default=())
 
     def values(self, device: DeviceRandom, time_s: float, values: Values, read: Callable[[float], Values]) -> Values:
-        """What was read when the fault began."""
+        """The values when the fault began."""
         if not self.acts(device, time_s):
             return values
         then = read(self.at_s)
@@ -405,14 +405,14 @@ def count_concerned(faults: Sequence[Fault], seed: int, devices: int) -> list[in
 
 
 class ActiveFaults:
-    """The faults of a run as its devices meet them: what they read, when their clocks are wrong, what goes out.
+    """Applies a run's faults to its devices: readings, clocks, bodies and messages.
 
-    Times in and out are the worker's, monotonic.
+    Times in and out are on the worker's monotonic clock.
 
     Args:
         began_s: the run's begin.
         origin_s: the same, seconds since the epoch.
-        faults: that were placed; see :meth:`set`.
+        faults: see :meth:`set`.
     """
 
     def __init__(self, began_s: float = 0.0, origin_s: float = 0.0, faults: Iterable[Fault] = ()) -> None:
@@ -421,7 +421,7 @@ class ActiveFaults:
         self.set(faults)
 
     def set(self, faults: Iterable[Fault]) -> None:
-        """These are under way or to come, in the order in which they are applied."""
+        """Use these faults, present and future, in the order in which they are applied; each is placed."""
         found = tuple(faults)
         self._clocks = [fault for fault in found if fault.does("clock_ahead_s")]
         self._values = [fault for fault in found if fault.does("values")]
@@ -430,13 +430,13 @@ class ActiveFaults:
         self.links = [fault for fault in found if fault.does("passage")]
 
     def moment(self, device: DeviceRandom, now: Moment) -> Moment:
-        """This instant by the device's own wall clock."""
+        """The current time by the device's own wall clock."""
         time_s = now.monotonic_s - self.began_s
         ahead_s = sum(fault.clock_ahead_s(device, time_s) for fault in self._clocks)
         return Moment(now.monotonic_s, now.wall_s + ahead_s, now.boot_id) if ahead_s else now
 
     def read(self, device: DeviceRandom, signals: SignalSet, now: Moment) -> dict[str, float]:
-        """What the device's sensors read now."""
+        """The current values of the device's sensors."""
         time_s = now.monotonic_s - self.began_s
 
         def read(then_s: float) -> Values:
@@ -448,12 +448,12 @@ class ActiveFaults:
         return dict(values)
 
     def held_until_s(self, device: DeviceRandom, now: Moment) -> float:
-        """No readings are handed over before."""
+        """No readings are sent before this."""
         time_s = now.monotonic_s - self.began_s
         return self.began_s + max((fault.held_until_s(device, time_s) for fault in self._holds), default=-math.inf)
 
     def outgoing(self, device: DeviceRandom, now: Moment, content: bytes) -> tuple[bytes, int]:
-        """What goes out instead of these bytes, and how many copies; none of what is spoiled."""
+        """The bytes that go out instead, and the number of duplicates; a spoiled body has none."""
         time_s = now.monotonic_s - self.began_s
         body, copies = content, 0
         for fault in self._bodies:
@@ -462,10 +462,10 @@ class ActiveFaults:
         return body, copies if body == content else 0
 
     def passage(self, device: DeviceRandom, which: int, now_s: float, size_bytes: int) -> Passage:
-        """How the device's next message gets through."""
+        """The fate and delay of the device's next message."""
         found = [fault.passage(device, which, now_s - self.began_s, size_bytes) for fault in self.links]
         return Passage(max(each.fate for each in found), sum(each.delay_s for each in found)) if found else FREE
 
     def has_link_fault(self, device: DeviceRandom, now_s: float) -> bool:
-        """Whether something is done to what the device sends now."""
+        """Whether a fault of the link acts on the device now."""
         return any(fault.acts(device, now_s - self.began_s) for fault in self.links)

@@ -1,8 +1,7 @@
 """What happens when: phases, switches, commands and arrivals as a function of seed, device and time.
 
-Everything that a phase does is planned in seconds since the phase's begin, so that opening a barrier is nothing but
-"the phase begins now". Which worker plays a device changes nothing of it. Times without a word count from the begin of
-the first phase.
+The events of a phase are planned in seconds since the phase's begin, so that opening a barrier only sets that begin.
+The plan is the same however the devices are dealt out to workers. Other times count from the begin of the first phase.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ _HISTORY_OF_A_WORKER: Final = 250_000
 
 
 def _chance(seed: int, name: str) -> np.random.Generator:
-    """Random numbers for one use: those of two uses have nothing in common, and every worker draws the same."""
+    """Random numbers for one purpose: independent of those for another, and the same in every worker."""
     digest = hashlib.blake2b(f"{seed}\x1f{name}".encode(), digest_size=16).digest()
     return np.random.Generator(np.random.Philox(key=int.from_bytes(digest)))
 
 
 def _places(seed: int, name: str, count: int) -> Floats:
-    """The place of each of so many devices in a random order, above 0 and below 1, evenly apart."""
+    """A random order of ``count`` devices: the place of each, evenly spaced between 0 and 1."""
     places: Floats = (_chance(seed, name).permutation(count) + 0.5) / count
     return places
 
@@ -63,10 +62,10 @@ class PhaseSpan:
     """One phase.
 
     Attributes:
-        end_s: the planned one, or later where its barrier kept the run waiting.
-        duration_s: as planned: what is left until ``end_s`` is the wait at its barrier.
-        online_from, online_to: share of the fleet that is switched on at its begin and its end.
-        rate_factor: of arrivals and commands.
+        end_s: as planned, or later after a wait at its barrier.
+        duration_s: as planned; the rest until ``end_s`` is the wait at its barrier.
+        online_from, online_to: the share of the fleet that is switched on at its begin and at its end.
+        rate_factor: multiplies the rates of arrivals and commands.
         waits: it has a barrier at its end.
     """
 
@@ -82,13 +81,13 @@ class PhaseSpan:
 
 @dataclass(frozen=True, slots=True)
 class Timeline:
-    """All phases, one after the other without a gap."""
+    """All phases, without gaps."""
 
     spans: tuple[PhaseSpan, ...]
 
     @classmethod
     def of(cls, scenario: Scenario) -> Timeline:
-        """The time line as it is planned, without waits."""
+        """The planned time line, without waits."""
         spans: list[PhaseSpan] = []
         for index, phase in enumerate(scenario.phases):
             begin_s = spans[-1].end_s if spans else 0.0
@@ -105,7 +104,7 @@ class Timeline:
         return self.spans[-1].end_s
 
     def entered(self, index: int, at_s: float) -> Timeline:
-        """The time line on which a phase behind the first began at ``at_s``: the one before it lasted until then."""
+        """The time line after phase ``index`` (1 or more) began at ``at_s``, which ends the one before it."""
         spans = [*self.spans[: index - 1], replace(self.spans[index - 1], end_s=at_s)]
         for span in self.spans[index:]:
             begin_s = spans[-1].end_s
@@ -113,13 +112,13 @@ class Timeline:
         return Timeline(tuple(spans))
 
     def barrier_from(self, index: int) -> int:
-        """The first phase from this one on that has a barrier; the last one where none has."""
+        """The first phase from ``index`` on that has a barrier; the last phase where none has."""
         return next((span.index for span in self.spans[index:] if span.waits), len(self.spans) - 1)
 
     def moved(self, planned_s: float, planned: Timeline, entered: int) -> float | None:
-        """When that happens here which was planned for ``planned_s`` on another time line of the same phases.
+        """The time here of what was planned for ``planned_s`` on another time line of the same phases.
 
-        None for what is planned behind a barrier that may still wait in phase ``entered``.
+        None for what comes behind a barrier that may still wait while the run is in phase ``entered``.
         """
         index = max(bisect.bisect_right([span.begin_s for span in planned.spans], planned_s) - 1, 0)
         if index > self.barrier_from(entered):
@@ -128,13 +127,13 @@ class Timeline:
 
 
 def digest_of(scenario: Scenario) -> str:
-    """Of the scenario and its seed, hexadecimal; neither of what describes it nor of where it is played."""
+    """A hexadecimal digest of what the scenario does, including its seed; not of its description, target or limits."""
     text = scenario.model_dump_json(exclude={"description", "workers", "target", "thresholds", "abort_on"})
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def models_of(scenario: Scenario) -> list[int]:
-    """The model of each device, by its index in the scenario's list: exact shares, dealt out by chance."""
+    """The model of each device, by its index in the scenario's list: exact shares, in random order."""
     bounds = np.cumsum([model.share for model in scenario.fleet.models])
     places = _places(scenario.seed, "model", scenario.fleet.devices)
     found: list[int] = np.minimum(np.searchsorted(bounds, places, side="right"), len(bounds) - 1).tolist()
@@ -145,7 +144,7 @@ def models_of(scenario: Scenario) -> list[int]:
 
 
 class EventKind(IntEnum):
-    """What happens; of one instant, the smaller one first."""
+    """The kinds of events; of events at the same time, the smaller kind comes first."""
 
     SWITCH_ON = 1
     COMMAND = 2
@@ -192,10 +191,10 @@ def _ordered(tables: Iterable[_Table]) -> _Table:
 
 
 class EventFeed:
-    """The events of a range of devices as a worker plays them: each once, in the order of time, phase after phase.
+    """Hands out the events of a range of devices: each once, in the order of time, phase after phase.
 
     Args:
-        scenario: that is played.
+        scenario: with phases, commands and arrivals.
         devices: the range.
     """
 
@@ -212,23 +211,23 @@ class EventFeed:
         self._streams = list(_streams(scenario, spans, ramp))
 
     def enter(self, phase: int, begin_s: float) -> bool:
-        """This phase begins: where the one before it waited at its barrier, the phases move.
+        """Begin a phase; after a barrier its events, and all later ones, move.
 
         Returns:
-            Whether what was behind a barrier has its time only now.
+            Whether events behind a barrier have their times only from now on.
         """
         self._phase = phase
         if phase == 0 or not self._timeline.spans[phase - 1].waits:
-            return False  # it begins when it was planned to, and everything of it has its time
+            return False  # it begins as planned
         self._timeline = self._timeline.entered(phase, begin_s)
         return True
 
     def moved(self, planned_s: float) -> float | None:
-        """When that happens which was planned for ``planned_s``; None while a barrier before it may still wait."""
+        """The time of what was planned for ``planned_s``; None while a barrier before it may still wait."""
         return self._timeline.moved(planned_s, self._planned, self._phase)
 
     def take(self, to_s: float) -> list[Event]:
-        """The events until before ``to_s`` that were not taken yet and have their time."""
+        """The events before ``to_s`` that were not taken yet, as far as no barrier may still move them."""
         parts: list[_Table] = []
         last = self._timeline.barrier_from(self._phase)
         while True:
@@ -252,7 +251,7 @@ class EventFeed:
 
 
 def _switches(span: PhaseSpan, devices: range, places: Floats) -> Iterator[_Table]:
-    """Which devices of a range a phase switches on and off; times since the phase's begin.
+    """The devices of a range that a phase switches on and off; times since the phase's begin.
 
     Args:
         span: the phase.
@@ -279,8 +278,8 @@ class _Stream:
         kind: of its events.
         number: its place in the scenario's list.
         rate_per_s: with the whole fleet online and factor 1.
-        devices: that it goes to, those first that ramps bring online first.
-        before: how much comes before each phase, the same however long barriers wait.
+        devices: its receivers, in the order in which ramps switch them on.
+        before: the number of events before each phase, the same however long barriers wait.
     """
 
     kind: EventKind
@@ -292,7 +291,7 @@ class _Stream:
     seed: int
 
     def between(self, span: PhaseSpan, devices: range, from_s: float, to_s: float) -> _Table:
-        """The events of some devices in a stretch of a phase, in seconds since its begin; not ordered yet."""
+        """The events of some devices between two times, in seconds since the phase's begin; not ordered yet."""
         low = self.rate_per_s * span.rate_factor * span.online_from
         slope = (self.rate_per_s * span.rate_factor * span.online_to - low) / span.duration_s
         before = self.before[span.index]
@@ -312,13 +311,13 @@ class _Stream:
         return _table(self.kind, time_s[mine] + span.begin_s, device[mine], self.number, serial[mine])
 
     def _even(self, first: float, last: float) -> tuple[Floats, Indices, Floats]:
-        """Arrivals around a stretch, evenly apart: their places as counts, their serials, and whose turn it is."""
+        """Evenly spaced arrivals: their places as counts, their serials, and whose turn it is."""
         serial = np.arange(max(math.floor(first) - 1, 0), math.ceil(last) + 1, dtype=np.int64)
         turns = serial.astype(np.float64)
         return turns + 0.5, serial, turns
 
     def _independent(self, first: float, last: float) -> tuple[Floats, Indices, Floats]:
-        """The same of a Poisson process, whose arrivals go to any device: to which is a number in [0, 1)."""
+        """The same for a Poisson process; a number in [0, 1) chooses the device."""
         windows = range(max(math.floor((first - _ROUNDING) / _WINDOW), 0), math.floor((last + _ROUNDING) / _WINDOW) + 1)
         places, serials, whom = [], [], []
         for window in windows:
@@ -352,7 +351,7 @@ def _streams(scenario: Scenario, spans: Sequence[PhaseSpan], ramp: Floats) -> It
 
 
 def count_workers(scenario: Scenario, cores: int | None = None) -> int:
-    """How many processes make the load, on so many cores; None asks this machine."""
+    """The number of worker processes for ``cores``; None: the cores of this machine."""
     if isinstance(scenario, OnboardingScenario):
         return 1
     fleet, target = scenario.fleet, scenario.target
@@ -370,16 +369,16 @@ def count_workers(scenario: Scenario, cores: int | None = None) -> int:
 
 
 def key_of(device: int, devices: int, keys: int) -> int:
-    """The number of the key pair that a device uses, the same however many workers there are."""
+    """The index of a device's key pair, the same however many workers there are."""
     return device * keys // devices
 
 
 def deal(devices: int, workers: int) -> list[range]:
-    """The devices of each worker: neighbours, as evenly as they go."""
+    """The devices of each worker: consecutive, as evenly as possible."""
     bounds = [-(-devices * worker // workers) for worker in range(workers + 1)]
     return [range(first, last) for first, last in itertools.pairwise(bounds)]
 
 
 def connections_of(worker: int, workers: int, connections: int) -> int:
-    """How many of a run's shared connections a worker has: all are dealt out, and each has one at least."""
+    """A worker's number of the shared connections: all are dealt out, and each worker has at least one."""
     return max(1, connections * (worker + 1) // workers - connections * worker // workers)

@@ -1,11 +1,11 @@
 """What a virtual device's sensors read, as a function of seed, device and time: seven kinds of signals.
 
-Nothing that decides a value is remembered between two calls: the same arguments give the same number, in whatever order
-and in whichever process they are asked for. Time is seconds since the epoch. Chance is BLAKE2b (RFC 7693) of seed,
+A value depends on no earlier call: the same arguments give the same number, in whatever order and in whichever process
+they are asked for. Time is seconds since the epoch. Chance is BLAKE2b (RFC 7693) of seed,
 device, signal and a whole number.
 
-A kind is one subclass of :class:`Signal`, and nothing else: its fields are the keys of a scenario, ``make`` gives the
-function of device and time.
+A new kind is one more subclass of :class:`Signal`, and nothing else: its fields are the keys in a scenario, and
+``make`` returns the function of device and time.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ _DAY_S: Final = 86_400.0
 
 
 def salt_of(*parts: str) -> bytes:
-    """A salt, so that each use of chance has numbers of its own."""
+    """A salt, which gives each use of chance its own numbers."""
     return blake2b("\x1f".join(parts).encode(), digest_size=8).digest()
 
 
 class DeviceRandom:
-    """Where the chance of one device comes from; the same in every run with this seed, whatever id a service gives it.
+    """The random numbers of one device; the same in every run with this seed, whatever id the service gives it.
 
-    ``memo`` decides nothing: a signal keeps there what it would find again.
+    ``memo`` is a cache of signals; no value depends on it.
 
     Args:
         seed: of the run.
-        index: its place in the fleet; a name where there is no fleet.
+        index: of the device in the fleet; a name where there is no fleet.
     """
 
     __slots__ = ("index", "key", "memo", "number", "seed")
@@ -68,7 +68,7 @@ class DeviceRandom:
         self.memo: dict[bytes, Any] = {}
 
     def fraction(self, salt: bytes) -> float:
-        """A number in [0, 1) for this device and salt; costs nearly nothing. Those of two salts are not independent."""
+        """A number in [0, 1) for this device and salt; cheap, but those of two salts are not independent."""
         return (self.number ^ int.from_bytes(salt, "little")) / _TWO_64 % 1.0
 
     def uniform(self, salt: bytes, which: int) -> float:
@@ -91,10 +91,10 @@ ValueAt = Callable[[DeviceRandom, float], float]
 
 
 class Signal(Section):
-    """What every kind has.
+    """The base of all kinds.
 
     Attributes:
-        reads_file: a file of the scenario's folder is opened for it.
+        reads_file: it opens a file in the scenario's folder.
     """
 
     reads_file: ClassVar[bool] = False
@@ -114,7 +114,7 @@ class Signal(Section):
 
     @abstractmethod
     def make(self, name: str, folder: Path) -> ValueAt:
-        """The function that the settings of the kind describe, for the reading of this name.
+        """The function of device and time for the reading of this name.
 
         Args:
             name: of the reading.
@@ -125,7 +125,7 @@ class Signal(Section):
         """
 
     def varied(self, name: str, value_at: ValueAt) -> ValueAt:
-        """The same with noise and spread, where there are some."""
+        """The function with noise and spread added, if any."""
         noise, spread = self.noise, self.spread
         noise_salt, spread_salt = salt_of("noise", name), salt_of("spread", name)
 
@@ -223,10 +223,7 @@ class RandomWalk(Signal):
 
 
 def _bridge(bits: int, steps: int, at: float) -> float:
-    """How high a walk of so many steps, one up or down for each bit, stands after ``at`` of them.
-
-    How far it rose, less the slope that would not lead back to the beginning.
-    """
+    """The height of a walk after ``at`` of its steps, one up or down for each bit, tilted so that it ends at 0."""
     step = int(at)
     risen = 2.0 * (bits >> (steps - step)).bit_count() - step
     risen += at - step if bits >> (steps - 1 - step) & 1 else step - at
@@ -258,8 +255,8 @@ class Markov(Signal):
         return self
 
     def make(self, name: str, folder: Path) -> ValueAt:
-        """The chain is cut into blocks of a hundred of its longest stays, each lived through from its begin, in a state
-        drawn by how long states last: an instant costs a block at most, and a later one goes on from there.
+        """The chain is cut into blocks of a hundred of its longest stays. Each starts in a state drawn by how long
+        states last, and is walked from its begin: a value costs at most one block, and a later one continues there.
         """
         salt, states = salt_of("chain", name), self.states
         block_s = 100 * max(state.stay_s for state in states.values())
@@ -268,7 +265,7 @@ class Markov(Signal):
         ways = {state: dict(sorted(weights.items())) for state, weights in others.items()}
 
         def stays(device: DeviceRandom, block: int) -> Iterator[tuple[float, str]]:
-            """The stays from a block's begin on, without end: until when, and in which state."""
+            """The endless series of stays from a block's begin on: (end, state)."""
             until_s, draw = (block - device.fraction(salt)) * block_s, block << 32
             state = _pick(lasting, device.uniform(salt, draw))
             while True:
@@ -328,7 +325,7 @@ class Battery(Signal):
 
 
 class PythonFunction(Signal):
-    """What a function of a Python file returns. The file has all rights of whoever starts the run: `--allow-python`."""
+    """The result of a function in a Python file, which runs with the user's rights: needs `--allow-python`."""
 
     reads_file = True
     kind: Literal["python"]
@@ -384,7 +381,7 @@ def _fault_of(path: Path, error: Exception) -> ConfigurationError:
 
 
 class Replay(Signal):
-    """Recorded values out of a CSV file: straight lines between them, again and again, each device at its own point."""
+    """Recorded values from a CSV file, interpolated and repeated, each device at its own point."""
 
     reads_file = True
     kind: Literal["csv"]

@@ -30,8 +30,8 @@ class DeviceModel:
     Attributes:
         signals: what the sensor reads, by reading name.
         interval_s: how often the sensor is read, unless a command set it otherwise.
-        in_step: all devices read in the same instant, as no real fleet does; otherwise each has its own place in the
-            interval, by the hash of its number.
+        in_step: all devices read at the same time, unlike a real fleet; otherwise each has its own moment in the
+            interval, by the hash of its index.
         polling: how often commands are asked for where the service cannot hold a poll.
         wait_s: how long the service is asked to hold a poll.
         batch: how many readings go at once where the service takes arrays.
@@ -47,7 +47,7 @@ class DeviceModel:
     backoff: Backoff = field(default_factory=Backoff)
 
     def place_s(self, device: DeviceRandom, interval_s: float) -> float:
-        """How far into each interval this device reads its sensors, seconds."""
+        """This device's moment in each interval, seconds from the interval's begin."""
         return 0.0 if self.in_step else device.fraction(_READING) * interval_s
 
 

@@ -49,10 +49,10 @@ class Journey:
 
     Attributes:
         raced: two people register it at the same moment.
-        winners: the users whose registration was answered as theirs, each once.
+        winners: the users whose registration was accepted, each once.
         device_id: as the registration answered it.
-        unsure: a request got no answer through all tries, so that the label may be registered or not.
-        faults: what the service answered that it must not, one sentence each.
+        unsure: a request went out and no attempt had an answer, so that the label may be registered or not.
+        faults: why a step failed, one sentence each.
     """
 
     number: int
@@ -91,15 +91,15 @@ class StormWorkload:
         self._began_s = 0.0
 
     def begin(self, at_s: float) -> None:
-        """Labels begin to arrive."""
+        """Start the arrivals."""
         self._began_s = at_s
         self._arrivals = start_task(self._arrive(), "arrivals")
 
     def enter_phase(self, index: int, at_s: float) -> None:
-        """The rates of all phases are planned already: no barrier moves them."""
+        """No-op: arrivals are planned for all phases, and no barrier moves them."""
 
     def gauges(self) -> Mapping[str, float]:
-        """Labels that were begun, are under way, and are registered."""
+        """The number of labels begun, under way, and registered."""
         return {
             "labels": len(self._journeys),
             "under_way": len(self._tasks),
@@ -107,7 +107,7 @@ class StormWorkload:
         }
 
     async def drain(self, from_s: float, until_s: float) -> Leftover:
-        """No new label; those under way come to their end. Scans that were due and never begun are counted."""
+        """Start no new label, and wait for those under way. Scans that were due and not begun count as undelivered."""
         if self._arrivals is not None:
             self._arrivals.cancel()
             await asyncio.wait([self._arrivals])
@@ -121,7 +121,7 @@ class StormWorkload:
 
     async def close(self) -> WorkloadSummary:
         """Read back what is listed for both people, judge it, and close the connections."""
-        # A run that was not drained, since the target is gone, has labels to come as well.
+        # Without a drain, since the target is gone, arrivals still run as well.
         unfinished = [*self._tasks, *([self._arrivals] if self._arrivals is not None else [])]
         for task in unfinished:
             task.cancel()
@@ -144,7 +144,7 @@ class StormWorkload:
         return WorkloadSummary(failures=tuple(failures), audit=audit, extras=extras, success_note=note)
 
     async def _arrive(self) -> None:
-        """Labels at the scenario's rate, whatever the target does."""
+        """Start labels at the scenario's rate, whatever the target does."""
         for number, identifier in enumerate(self._job.device_ids):
             due_s = self._began_s + float(self._due_s[number])
             await asyncio.sleep(max(0.0, due_s - time.monotonic()))
@@ -185,7 +185,7 @@ class StormWorkload:
         retries = Retries(_BACKOFF, random.random)
 
         def registered(answer: HttpAnswer) -> Answer | None:
-            """None for a label that is taken: by somebody else, or by a sending of this one that got no answer."""
+            """None for a label that is taken: by the other person, or by an earlier attempt that got no answer."""
             is_taken = answer.status == _CONFLICT and (journey.raced or retries.attempt is Attempt.AMBIGUOUS)
             return None if is_taken else judge(answer)
 
@@ -199,21 +199,22 @@ class StormWorkload:
     async def _ask(
         self, journey: Journey, request: Request, read: Callable[[HttpAnswer], Result], retries: Retries
     ) -> Result | None:
-        """One step until it is answered for good; None when it never was, which the journey notes."""
+        """One step until its final answer; None after a failure, which is noted in the journey."""
 
         def goes_again(error: ServiceError) -> bool:
             return error.advice is Advice.RETRY and retries.failures < _TRIES
 
         try:
             return await self._requests.ask(request, read, goes_again, retries)
-        except TransportError:
-            journey.unsure = True
         except ServiceError as error:
-            journey.faults.append(f"{request.operation}: {error}"[:_FAULT_CHARACTERS])
+            if isinstance(error, TransportError) and retries.attempt is Attempt.AMBIGUOUS:
+                journey.unsure = True
+            else:
+                journey.faults.append(f"{request.operation}: {error}"[:_FAULT_CHARACTERS])
         return None
 
     async def _listed(self) -> tuple[list[tuple[str, str]], bool]:
-        """User and identifier of each label's device that the service lists; False: it could not be read to the end."""
+        """(User, identifier) of each label's device that the service lists; and whether all lists could be read."""
         client, wanted = self._requests.client(self._job.offers), set(self._job.device_ids)
         found: list[tuple[str, str]] = []
         for user in self._users:
@@ -231,7 +232,7 @@ class StormWorkload:
 def judge_storm(
     journeys: Sequence[Journey], listed: Iterable[tuple[str, str]], *, complete: bool = True
 ) -> AuditRecord:
-    """Hold what the service lists in the end against what it answered on the way.
+    """Compare what the service lists in the end with what it answered before.
 
     Args:
         journeys: those that were begun.

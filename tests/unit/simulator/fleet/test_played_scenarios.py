@@ -211,6 +211,23 @@ def test_a_label_that_is_taken_after_a_sending_without_an_answer_is_in_doubt_and
     assert run.record.verdict.exit_code == 0, run.record.verdict
 
 
+def test_a_label_whose_registration_never_left_is_in_no_doubt_and_fails_the_run(looker):
+    first: list[str] = []
+
+    def unreachable(sent: Sent):
+        if sent.operation != "POST /onboarding/device":
+            return None
+        first.append(sent.json()["device_identifier"])
+        return UNREACHABLE if first[-1] == first[0] else None
+
+    document = merged(CONTEXTS["labels"], {"onboarding": {"races": 0, "rate_per_s": 1}, "drain_s": 60})
+    record = looker(document, unreachable).run.record
+    audit = record.audit.registrations
+    assert (audit.sent - audit.accepted, audit.ambiguous) == (1, 0)
+    assert record.verdict.exit_code == 1
+    assert record.verdict.sentences[0].startswith("http.register: ")
+
+
 def test_what_follows_a_barrier_waits_for_it(looker):
     phases = [
         {"name": "first", "kind": "hold", "duration_s": 4, "until": "connections > 1000000", "until_within_s": 4},
