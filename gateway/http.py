@@ -283,7 +283,7 @@ class HttpApp:
         challenge = {"WWW-Authenticate": 'Bearer realm="device-gateway"'}
         token = _bearer(headers)
         if not token:
-            text = "Send Authorization: Bearer with the device token that device-gateway devices add gave out."
+            text = "Send the token of this device in the header Authorization, after the word Bearer."
             if "x-secret-key" in headers:
                 text = f"The gateway takes no key pair, and a device should have none. {text}"
             raise Fault(401, "missing_token", text, headers=challenge)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from agent.text import escape, unescaped
 from simulator.exit_codes import ExitCode
 
 _LINES: Final = 4
+_WIDE: Final = 160
 
 
 class Console(RichConsole):
@@ -30,6 +32,8 @@ class Console(RichConsole):
     def __init__(self, *, stderr: bool = False, **options: Any) -> None:
         options.setdefault("file", unescaped(sys.stderr if stderr else sys.stdout))
         super().__init__(stderr=stderr, **options)
+        if not self.is_terminal and "COLUMNS" not in os.environ and "width" not in options:
+            self.width = _WIDE  # a log has no edge that tables would have to be cut at
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
         """The segments of what is printed, with the text of each escaped."""

@@ -49,7 +49,7 @@ def state_lock(state_dir: Path) -> Iterator[None]:
         if not is_ours:
             process_id = holder_of(state_dir)
             holder = f" (process {process_id})" if process_id else ""
-            fault = f"another agent{holder} uses state_dir {state_dir}; stop it, or give this one its own"
+            fault = f"another process{holder} uses state_dir {state_dir}; stop it, or give this one its own"
             raise ConfigurationError([fault], "state")
         yield
     finally:

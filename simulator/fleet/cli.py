@@ -24,7 +24,7 @@ from agent.wire.encoding import parse_time
 from agent.wire.server import LIST_PARAMETERS
 from simulator.credentials import SERVICE_OPTIONS
 from simulator.exit_codes import ExitCode
-from simulator.fleet.audit.run_audit import audit_run, audit_text, exit_code_of_audit, offers_of
+from simulator.fleet.audit.run_audit import audit_run, audit_text, check_knows_devices, exit_code_of_audit, offers_of
 from simulator.fleet.forecast import describe, forecast
 from simulator.fleet.record import AuditRecord
 from simulator.fleet.report.compare import compare_runs, print_comparison
@@ -359,6 +359,7 @@ async def _audit(run: Path, way: Target, ended_s: float | None) -> AuditRecord:
         async with open_client(way, offers) as client:
             # Wrong keys and wrong addresses are reported at once.
             await client.ask("GET", f"{paths.DEVICES}?limit=1" if LIST_PARAMETERS in offers else paths.DEVICES)
+            await check_knows_devices(run, client.ask)
             return await audit_run(run, client.pages, on_progress, ended_s=ended_s)
 
 

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from agent.wire.secret import Secret
 from simulator.cli import program
 from tests.support.fleet_runs import at_any_speed
+from tests.support.service_running import running
 from tests.support.variants import running_as, variant
 from tests.system.plain_server import Choices, plain_server
 
@@ -107,6 +109,11 @@ def test_a_run_against_the_local_service_that_answers_otherwise(tmp_path, choice
         assert bench.http.delete(f"/onboarding/device/{gone}").status_code < 300
         code, said = fleet(tmp_path, bench.service.base_url, "audit", str(out), **keys)
     assert (code, " lost" in said) == (4, True), said
+    before = (out / "run.json").read_bytes()
+    with running(api_key=keys["api_key"], secret_key=Secret(keys["secret_key"])) as other:
+        code, said = fleet(tmp_path, other.service.base_url, "audit", str(out), **keys)
+    assert (code, "knows none of the run's devices" in said) == (2, True), said
+    assert (out / "run.json").read_bytes() == before
 
 
 @pytest.mark.parametrize("choices", [Choices(), Choices(command_list="once"), Choices(page=5)], ids=str)

@@ -8,11 +8,14 @@ counts nowhere as passed.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlencode
 
+from agent.errors import ConfigurationError, NotFound
+from agent.wire import paths
 from agent.wire.server import RECORDED_AT
 from simulator.exit_codes import ExitCode
 from simulator.fleet.audit.judging import (
@@ -23,11 +26,12 @@ from simulator.fleet.audit.judging import (
     last_ms,
     worst_findings,
 )
-from simulator.fleet.audit.ledger import AuditRules, open_run_database, rules_of, take_in_ledgers
+from simulator.fleet.audit.ledger import AuditRules, devices_of, open_run_database, rules_of, take_in_ledgers
 from simulator.fleet.audit.readback import OnProgress, Pages, ReadBack
 from simulator.fleet.record import AuditRecord, StreamAudit
 
 _FINDINGS_MAX: Final = 1000
+_ASKED_FOR: Final = 5
 _READING_COUNTS: Final = tuple(f"readings.{kind}" for kind in ("lost", "doubled", "altered", "unknown"))
 _COMMAND_COUNTS: Final = tuple(f"commands.{kind}" for kind in ("lost", "doubled", "altered", "unknown"))
 _EVERY_COUNT: Final = (*_READING_COUNTS, "readings.misdated", *_COMMAND_COUNTS)
@@ -69,6 +73,33 @@ def offers_of(run: Path) -> frozenset[str]:
     """
     with open_run_database(run) as database:
         return frozenset(rules_of(database).offers)
+
+
+async def check_knows_devices(run: Path, ask: Callable[[str, str], Awaitable[object]]) -> None:
+    """Refuse to audit a run against a service that knows none of its first devices.
+
+    Args:
+        run: the run's folder.
+        ask: makes one request: method, and path with query.
+
+    Raises:
+        ConfigurationError: this one does not; or there is no database of a run, or it is damaged.
+        ServiceError: it could not be asked.
+    """
+    with open_run_database(run) as database:
+        rules, devices = rules_of(database), devices_of(database)
+    for device in devices[:_ASKED_FOR]:
+        query = urlencode({rules.device_filter or "device_id": device.device_id})
+        try:
+            await ask("GET", f"{paths.SENSOR_DATA}?{query}")
+        except NotFound:
+            continue
+        return
+    text = (
+        f"this service knows none of the run's devices, such as {devices[0].name}: name the one that the run was made "
+        "against; nothing was changed (a run whose devices were removed cannot be audited again)"
+    )
+    raise ConfigurationError([text], "audit")
 
 
 def exit_code_of_audit(audit: AuditRecord) -> ExitCode:
