@@ -29,10 +29,10 @@ from agent.errors import (
 from agent.health import describe
 from agent.wire.network import authority
 from gateway.certificates import certificate_trouble
-from gateway.config import GatewayConfig, HttpConfig
+from gateway.config import GatewayConfig
 from gateway.mqtt import check_broker_port
 from gateway.options import extensions_of, gateway_config_option, load, service_client
-from gateway.run import WHO, tls_context
+from gateway.run import WHO, listen, tls_context
 from gateway.tokens import FILE_NAME, with_tokens
 
 _RUNTIME: Final = Path("/run/device-gateway/status.json")
@@ -66,12 +66,12 @@ def _findings(config_path: Path, *, online: bool) -> list[Named]:
         config = load(config_path)
         credentials = config.auth.credentials(os.environ)
     except ConfigurationError as error:
-        return [("configuration", failed(each)) for each in error.faults]
+        return [("configuration", failed(error.source, each)) for each in error.faults]
     findings = [
         ("configuration", ok("it is whole and consistent, and the key files can be read")),
         ("state_dir", check_state_dir(config.state_dir, "gateway")),
         _check_tokens(config),
-        _check_http(config.http),
+        _check_http(config),
     ]
     if config.mqtt.enabled and online:
         findings.append(_check_broker(config))
@@ -90,9 +90,14 @@ def _check_tokens(config: GatewayConfig) -> Named:
     return ("devices", ok(f"{count} have a valid token"))
 
 
-def _check_http(http: HttpConfig) -> Named:
+def _check_http(config: GatewayConfig) -> Named:
+    http = config.http
     try:
         tls_context(http)
+        if holder_of(config.state_dir) is None:  # else the running gateway has the port
+            listen(http.host, http.port).close()
+    except OSError as error:
+        return ("http", failed(error.strerror or str(error)))
     except ConfigurationError as error:
         return ("http", failed(error.faults[0]))
     trouble = certificate_trouble(http.certificate, time.time())

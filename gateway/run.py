@@ -254,7 +254,7 @@ async def serving(
         OSError: the address cannot be bound; its text names the fix.
     """
     tls = tls_context(config)
-    listener = _listen(config.host, config.port)
+    listener = listen(config.host, config.port)
     server = _Server(
         uvicorn.Config(
             app,
@@ -315,7 +315,12 @@ def tls_context(config: HttpConfig) -> ssl.SSLContext | None:
     return context
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """A socket that devices can connect to.
+
+    Raises:
+        OSError: there can be none, with the fix.
+    """
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(

@@ -131,6 +131,8 @@ def _fault_of(raw: Any, document: Document) -> Fault:
     elif kind == "union_tag_invalid":
         path, tags = path or ("kind",), str(raw["ctx"]["expected_tags"]).replace("'", "")
         issue = f"has no known kind {str(raw['ctx']['tag'])[:_SHOWN]!r}; known are {tags}"
+    elif kind == "too_short":
+        issue = f"is too short: it needs {raw['ctx']['min_length']} or more"
     elif kind == "value_error":
         issue = str(raw["msg"]).removeprefix("Value error, ")
     else:

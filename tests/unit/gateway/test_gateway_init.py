@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from gateway.cli import device_gateway
 from gateway.config import load_gateway
 from gateway.initial import KEY_FILES
+from tests.support.ports import free_port
 from tests.support.processes import run_program
 
 
@@ -56,8 +57,22 @@ def test_whatever_the_address_is_devices_reach_it_by_either_kind(tmp_path, host)
     put_keys(tmp_path)
     path = tmp_path / "etc" / "config.yaml"
     assert load_gateway(path, {}).http.host == ("::" if socket.has_dualstack_ipv6() else "0.0.0.0")
+    port = free_port()
+    path.write_text(path.read_text().replace("8443", str(port)))
     checked = CliRunner().invoke(device_gateway, ["check", "--config", str(path)]).output
-    assert "https://[::]:8443" in checked or not socket.has_dualstack_ipv6()
+    assert f"https://[::]:{port}" in checked or not socket.has_dualstack_ipv6()
+
+
+def test_a_port_that_is_taken_is_told_by_the_check(tmp_path):
+    run(tmp_path, "--base-url", "https://api.example.com")
+    put_keys(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        path = tmp_path / "etc" / "config.yaml"
+        path.write_text(f"{path.read_text()}http:\n  port: {port}\n")
+        done = CliRunner().invoke(device_gateway, ["check", "--config", str(path)])
+    assert done.exit_code == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in done.output
 
 
 @pytest.mark.parametrize(
