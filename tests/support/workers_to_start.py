@@ -37,7 +37,7 @@ def talk(job: Job, pipe: Connection) -> None:
     while not isinstance(message := pipe.recv(), Stop):
         assert isinstance(message, Begin)
         pipe.send(Problem(f"{job.run} at {message.after_s:g}"))
-    pipe.send(WorkloadSummary(held=job.run.upper()))
+    pipe.send(WorkloadSummary(success_note=job.run.upper()))
 
 
 def die(job: Job, pipe: Connection) -> None:
