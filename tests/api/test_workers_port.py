@@ -69,7 +69,9 @@ def test_every_worker_gets_its_job_and_what_it_alone_is_sent_and_has_the_last_wo
         for worker in workers.living:
             workers.send(worker, Stop())
         last = dict(listen(workers, count(3)))
-        assert last == {worker: WorkloadSummary(success_note=text) for worker, text in enumerate(("LEFT", "MIDDLE", "RIGHT"))}
+        assert last == {
+            worker: WorkloadSummary(success_note=text) for worker, text in enumerate(("LEFT", "MIDDLE", "RIGHT"))
+        }
         assert workers.living == ()
 
 
