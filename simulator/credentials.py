@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ import httpx
 from agent.errors import ConfigurationError
 from agent.wire.client import AddressTransport
 from agent.wire.network import trust_store
-from agent.wire.secret import BearerToken, Credential, KeyPair, Secret, never_show, read_key_file
+from agent.wire.secret import BearerToken, Credential, KeyPair, Secret, never_show
 from simulator.login.tokens import FileToken
 from simulator.wire.client import ServiceClient
 
@@ -133,12 +132,13 @@ def read_secret_file(path: Path, option_name: str) -> Secret:
         option_name: the option that names the file, for error texts.
 
     Raises:
-        ConfigurationError: the file cannot be read, is empty, or others on this machine can open it.
+        ConfigurationError: the file cannot be read or is empty.
     """
     try:
-        value = read_key_file(path, others_may_not=stat.S_IRWXO).decode("ascii").strip()
-    except UnicodeDecodeError:
-        raise ConfigurationError([f"{option_name} {path} cannot be read: it is not ASCII text"], option_name) from None
+        value = path.read_text("ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not ASCII text"
+        raise ConfigurationError([f"{option_name} {path} cannot be read: {reason}"], option_name) from None
     if not value:
         raise ConfigurationError([f"{option_name} {path} is empty: put the secret alone into it"], option_name)
     never_show(value)

@@ -149,7 +149,7 @@ def test_only_one_agent_uses_a_state_directory(bench):
     bench.start()
     second = run_module("agent.cli", "run", "--config", str(bench.config))
     assert second.returncode == 2
-    assert "another agent" in second.stderr
+    assert "another process" in second.stderr
     assert second.stderr.count("\n") <= 3
     assert "Traceback" not in second.stderr
 
