@@ -23,7 +23,7 @@ from httpx_sse import ServerSentEvent
 from pydantic_core import from_json
 
 from agent.core.commands import FINAL_STATUSES, listed_state
-from agent.errors import InvalidMessage, NotFound, RateLimited, Refused, ServiceError
+from agent.errors import Forbidden, InvalidMessage, NotFound, RateLimited, Refused, ServiceError, Unauthorized
 from agent.health import REPEAT_AFTER_S, FailureLog
 from agent.wire.answers import CommandList
 from agent.wire.encoding import parse_time, to_rfc3339
@@ -352,7 +352,7 @@ class Commands:
             if COMMAND_EVENTS not in (self.service.offered or ()):
                 await asyncio.sleep(_NO_STREAM_LOOK_S)
                 continue
-            began_s, least_s = time.monotonic(), 0.0
+            began_s, least_s, level = time.monotonic(), 0.0, logging.INFO
             try:
                 await self._hold()
                 text = "it ended"
@@ -361,11 +361,13 @@ class Commands:
                 self._last_id, text = "", str(error)
             except (RateLimited, Unavailable) as error:
                 least_s, text = error.retry_after_s or 0.0, str(error)
+            except (Unauthorized, Forbidden) as error:
+                text, level = f"{error}; check the key files of auth", logging.WARNING
             except (ServiceError, sqlite3.Error) as error:
                 text = str(error)
             self.is_streaming = False
             wait_s = _STREAM_RETRY_S if time.monotonic() - began_s > 60 else min(2 * wait_s, _STREAM_RETRY_MAX_S)
-            self._failure_log.report("stream", f"events=off commands are polled meanwhile: {text}", level=logging.INFO)
+            self._failure_log.report("stream", f"events=off commands are polled meanwhile: {text}", level=level)
             self._all_are_due()
             await asyncio.sleep(max(wait_s, least_s))
 

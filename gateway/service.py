@@ -400,9 +400,7 @@ class Service:
             fault = error
         if fault is not None:
             # Only the stream fails, so the service is not away; unless this was the request that tries whether it is.
-            # Keys that are refused here are refused everywhere.
-            is_told = is_trial or isinstance(fault, Unauthorized)
-            raise self._judged(fault, began_s, is_trial=is_trial) if is_told else fault
+            raise self._judged(fault, began_s, is_trial=True) if is_trial else fault
 
     async def report_result(self, device_id: str, command_id: str, result: CommandResult, key: str) -> None:
         """Report how a command goes or ended, where this service takes it; progress has no place in a table.

@@ -311,6 +311,16 @@ class EndlessStream(httpx.AsyncByteStream):
         await asyncio.Event().wait()
 
 
+async def test_keys_that_the_stream_of_commands_refuses_are_a_warning(gateway, service, caplog):
+    service.extensions = tuple(ALL_EXTENSIONS)
+    service.script = lambda request: (401, {"error": "no"}) if request.url.path == "/commands/events" else None
+    async with gateway(), asyncio.timeout(60):
+        while "check the key files" not in caplog.text:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    [line] = [each for each in caplog.records if "check the key files" in each.message]
+    assert line.levelname == "WARNING"
+
+
 async def test_a_stream_of_commands_shows_that_the_service_answers_again_and_takes_nothing_of_the_quota(
     gateway, service
 ):
