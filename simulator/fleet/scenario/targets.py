@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 from pydantic import AfterValidator, Discriminator, Field, Tag
 
 from agent.config.model import DialectConfig
+from agent.wire.network import read_url
 from simulator.fleet.settings import KeyPairFile, Seconds, Section
 
 _ADDRESSES_MAX: Final = 65_536
@@ -37,6 +38,11 @@ def _check_networks(listed: tuple[str, ...]) -> tuple[str, ...]:
     return listed
 
 
+def _check_url(text: str) -> str:
+    read_url(text)
+    return text
+
+
 def _check_keys(keys: tuple[KeyPairFile, ...]) -> tuple[KeyPairFile, ...]:
     if len({pair.api_key for pair in keys}) < len(keys):
         raise ValueError("holds a key pair twice; each pair of a pool is another one")
@@ -46,9 +52,8 @@ def _check_keys(keys: tuple[KeyPairFile, ...]) -> tuple[KeyPairFile, ...]:
 class AnyTarget(Section):
     """What is said of the target whatever is played; each kind adds its own, as a key or for good."""
 
-    base_url: str = Field(
+    base_url: Annotated[str, AfterValidator(_check_url)] = Field(
         default="http://127.0.0.1:8080",
-        min_length=1,
         description="Address of the service. --base-url of 'run' wins over it.",
     )
     timeout_s: Seconds = Field(default=10.0, description="Patience with one request; a held poll has its wait on top.")

@@ -57,6 +57,12 @@ def test_a_wrong_unit_is_told_with_what_to_write(text, hint):
     assert found.endswith(hint) or hint in found
 
 
+@pytest.mark.parametrize("address", ["not-a-url", "ftp://x", "http://h:0", "https://h/?a=b"])
+def test_an_address_that_is_none_is_told_before_anything_is_planned(address):
+    (found,) = faults(changed("scenario: small", f"scenario: small\ntarget: {{base_url: '{address}'}}"))
+    assert "target.base_url: " in found
+
+
 def test_all_faults_come_at_once_in_the_order_of_their_lines():
     found = faults(
         """\
