@@ -111,7 +111,7 @@ def show(results: Mapping[str, Sequence[Load]]) -> dict[str, float]:
 
 
 def find_nginx() -> str | None:
-    """Its program, also where an ordinary user's PATH does not look; says what to install where there is none."""
+    """Path of nginx, also in ``/usr/sbin``; None, after a line that says what to install, where there is none."""
     found = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
     if found is None:
         print("nginx is missing: apt-get install nginx-light", file=sys.stderr)

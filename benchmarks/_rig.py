@@ -97,7 +97,7 @@ class Done:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What it printed, as JSON lines."""
+        """The JSON value of each line that the program printed."""
         return [json.loads(line) for line in self.text.splitlines()]
 
 
@@ -170,7 +170,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """Its address."""
+        """The server's base URL."""
         return f"http://127.0.0.1:{self.port}"
 
 

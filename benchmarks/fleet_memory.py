@@ -26,7 +26,7 @@ BARS_KB = {"pooled": 10.0, "a socket each": 40.0}
 
 
 def measure(url: str, devices: int, period_s: float, core: int, *, per_device: bool) -> dict[str, Any]:
-    """What so many devices take."""
+    """Play this many devices; memory, connections and failures of the process that did."""
     words = ["--devices", devices, "--period", period_s, "--settle", period_s, "--seconds", 3 * period_s]
     more = ["--pool", POOL, *(["--per-device"] if per_device else [])]
     [step] = run(["benchmarks._fleet_devices", url, *words, *more], core=core).lines

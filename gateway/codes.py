@@ -73,7 +73,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms(Access):
-    """What a code grants: the registration of a device under this account, and the way to the gateway.
+    """The product and user that a device with this code is registered for, and how it reaches the gateway.
 
     Attributes:
         replace: a device that holds a valid token may enroll too. The old token is good until the new one is used,
@@ -85,7 +85,7 @@ class Terms(Access):
     replace: bool = False
 
     def registration(self, identifier: str, name: str | None) -> RegisterDevice:
-        """What registers this device at the service.
+        """The request body that registers this device at the service.
 
         Raises:
             ValidationError: product or user have no such id.

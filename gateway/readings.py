@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 GATHER_S: Final = 0.5
 WAITING_MAX: Final = 20_000
-"""Readings that may wait for the next array; a device that sends more is told to send them again later."""
+"""Most readings that wait for the next array; beyond it a device is answered 503 with ``Retry-After``."""
 _STORED_KEYS_MAX: Final = 100_000
 _NO_PLACE_S: Final = 30.0
 _NO_DEVICE: Final = "device_not_found"

@@ -145,7 +145,7 @@ def notice(device_id: str) -> str:
 
 
 def subscriptions(device_id: str) -> tuple[tuple[str, int], ...]:
-    """What a device subscribes to: (filter, QoS)."""
+    """The topic filters that a device subscribes to, each with its QoS."""
     return (commands_filter(device_id), 1), (receipts(device_id), 1), (notice(device_id), 0)
 
 
